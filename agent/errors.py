@@ -1,0 +1,86 @@
+"""The error model.
+
+AgentError                      one clear line for a person, what to do about it, an exit code
+├── ConfigError        exit 2   the user's: flags, agent.toml, environment
+├── TaskError          exit 2   the user's: model.py missing, not parsable, raises, hangs, returns no tensors
+├── BackendError       exit 3   infrastructure: the language model's side (no key, 401, unreachable, HTML instead of JSON)
+├── SandboxError       exit 3   infrastructure: no engine, image missing, container gone, disk full
+└── JudgeError         exit 3   infrastructure: the judge itself could not run (never a verdict about a kernel)
+
+A user error is reported and nothing is recorded as an episode's result. Infrastructure errors may be retried and are
+never scored as a bad kernel. What the *model* does wrong (malformed calls, failing commands, wrong kernels) is data:
+an ExecResult, a report, an observation, never an exception.
+"""
+
+from typing import Final
+
+EXIT_FASTER: Final = 0
+EXIT_NOT_FASTER: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_INFRASTRUCTURE: Final = 3
+
+
+class AgentError(Exception):
+    """Something a person must know: `message` is one line, `hint` says what to do."""
+
+    exit_code = EXIT_INFRASTRUCTURE
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class ConfigError(AgentError):
+    """Flags, agent.toml or environment variables make no sense."""
+
+    exit_code = EXIT_USAGE
+
+
+class TaskError(AgentError):
+    """The user's model.py cannot be a task."""
+
+    exit_code = EXIT_USAGE
+
+
+class BackendError(AgentError):
+    """The language model could not be asked; `kind` is one of KINDS and is recorded with the run."""
+
+    KINDS = (
+        "no_key",
+        "auth",
+        "model_not_found",
+        "unreachable",
+        "timeout",
+        "rate_limit",
+        "server",
+        "bad_request",
+        "protocol",
+    )
+
+    def __init__(self, message: str, *, kind: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.kind = kind
+
+
+class ContextOverflow(BackendError):
+    """The conversation no longer fits the model's window: the end of a budget, not a failure of the backend."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="bad_request")
+
+
+class SandboxError(AgentError):
+    """The sandbox is not there, not allowed or gone. `post_mortem` says what is known (OOMKilled, exit code, log tail)."""
+
+    def __init__(self, message: str, *, hint: str = "", oom: bool = False, post_mortem: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.oom = oom
+        self.post_mortem = post_mortem
+
+
+class JudgeError(AgentError):
+    """The judge produced no report (killed, timed out, unparsable): nothing is known about the submission."""

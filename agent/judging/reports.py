@@ -1,0 +1,145 @@
+"""What tools/ report from inside the sandbox: frozen models, strict on the way in, with fields tied to the status."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+SCHEMA_VERSION = 1
+Call = Literal["faster", "slower", "inconclusive"]
+
+
+class _Report(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Reason(_Report):
+    """Why something was rejected or could not be judged: a dotted, stable code and a sentence that says what to change."""
+
+    code: str
+    detail: str
+
+
+class Diagnostic(_Report):
+    """One compiler message."""
+
+    file: str
+    line: int
+    column: int
+    severity: Literal["error", "warning", "note"]
+    message: str
+
+
+class BuildReport(_Report):
+    """tools/build.py. `module` (path of the built .so inside the sandbox) exists only where status is built."""
+
+    schema_version: Literal[1]
+    tool: Literal["build"]
+    status: Literal["built", "no_sources", "failed", "error"]
+    target: Literal["cpu", "cuda"]
+    reasons: tuple[Reason, ...] = ()
+    module: str | None = None
+    cached: bool = False
+    seconds: float = 0.0
+    sources: tuple[str, ...] = ()
+    sha256: str = ""  # over sources and flags
+    diagnostics: tuple[Diagnostic, ...] = ()
+    log_tail: str = ""
+
+    @model_validator(mode="after")
+    def _module_iff_built(self) -> "BuildReport":
+        if (self.module is not None) != (self.status == "built"):
+            raise ValueError("module is given exactly when status is built")
+        return self
+
+
+class Speedup(_Report):
+    """Median of paired ratios baseline / candidate with a 95 % bootstrap interval; the call is decided on the interval."""
+
+    ratio: float
+    low: float
+    high: float
+    call: Call
+
+
+class MedianUs(_Report):
+    """Median time of one forward in microseconds; None where that side was not measured."""
+
+    candidate: float
+    eager: float | None = None
+    compile: float | None = None
+
+
+class VerifyReport(_Report):
+    """tools/verify.py: correctness and policy, without timing."""
+
+    schema_version: Literal[1]
+    tool: Literal["verify"]
+    status: Literal["verified", "rejected", "error"]
+    target: Literal["cpu", "cuda"]
+    reasons: tuple[Reason, ...] = ()
+    submission_sha256: str = ""
+    build: BuildReport | None = None
+    evidence: dict[str, Any] = {}
+    seconds: float = 0.0
+
+
+class ProfileReport(_Report):
+    """tools/profiling.py: a verified, timed comparison. Speed-ups exist only where status is profiled."""
+
+    schema_version: Literal[1]
+    tool: Literal["profile"]
+    status: Literal["profiled", "rejected", "error"]
+    target: Literal["cpu", "cuda"]
+    reasons: tuple[Reason, ...] = ()
+    submission_sha256: str = ""
+    speedup: dict[Literal["eager", "compile"], Speedup] | None = None
+    median_us: MedianUs | None = None
+    build: BuildReport | None = None
+    evidence: dict[str, Any] = {}
+    seconds: float = 0.0
+
+    @model_validator(mode="after")
+    def _times_iff_profiled(self) -> "ProfileReport":
+        if (self.speedup is not None and self.median_us is not None) != (self.status == "profiled"):
+            raise ValueError("speed-ups and times are given exactly when status is profiled")
+        return self
+
+
+class Verdict(_Report):
+    """tools/judge.py: the contract that other programs rely on (see the README of tools/)."""
+
+    schema_version: Literal[1]
+    verdict: Literal["accepted", "rejected", "error"]
+    reasons: tuple[Reason, ...] = ()
+    correct: bool | None
+    reward: Literal[-1, 1, 2, 3] | None
+    speedup: dict[Literal["eager", "compile"], Speedup] | None = None
+    median_us: MedianUs | None = None
+    target: Literal["cpu", "cuda"]
+    policy: Literal["strict", "open"]
+    precision: Literal["strict", "tf32", "bf16"]
+    device: dict[str, Any] = {}
+    evidence: dict[str, Any] = {}
+
+    @model_validator(mode="after")
+    def _tied(self) -> "Verdict":
+        if self.verdict == "accepted" and (
+            self.reward not in (1, 2, 3) or self.correct is not True or not self.speedup
+        ):
+            raise ValueError("an accepted verdict has reward 1, 2 or 3, correct true and speed-ups")
+        if self.verdict == "rejected" and (self.reward != -1 or not self.reasons):
+            raise ValueError("a rejected verdict has reward -1 and a reason")
+        if self.verdict == "error" and (self.reward is not None or not self.reasons):
+            raise ValueError("an error has no reward and a reason")
+        return self
+
+
+class TaskReport(_Report):
+    """tools/inspect_task.py: can this model.py be a task at all? `summary` describes inputs, outputs and state_dict."""
+
+    schema_version: Literal[1]
+    tool: Literal["inspect_task"]
+    status: Literal["ok", "invalid", "error"]
+    reasons: tuple[Reason, ...] = ()
+    summary: dict[str, Any] = {}
+    seconds: float = 0.0
