@@ -55,9 +55,7 @@ class StopReason(StrEnum):
         return self in _INFRASTRUCTURE
 
 
-_INFRASTRUCTURE = frozenset(
-    {StopReason.BACKEND, StopReason.SANDBOX, StopReason.DISK_FULL, StopReason.INTERNAL}
-)
+_INFRASTRUCTURE = frozenset({StopReason.BACKEND, StopReason.SANDBOX, StopReason.DISK_FULL, StopReason.INTERNAL})
 
 
 class _Event(BaseModel):
