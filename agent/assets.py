@@ -1,4 +1,4 @@
-"""Finds tools/, skills/, sandbox_image/ and examples/: beside the package in a checkout, below agent/_assets in a wheel."""
+"""Finds tools/, skills/, sandbox_image/, examples/: beside the package in a checkout, in agent/_assets in a wheel."""
 
 from pathlib import Path
 from typing import Final

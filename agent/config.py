@@ -1,4 +1,6 @@
-"""The configuration: frozen models, layered as defaults < agent.toml < --set a.b=c < flags; the only reader of the environment.
+"""The configuration: frozen models, layered as defaults < agent.toml < --set a.b=c < flags.
+
+The only module that reads the environment.
 
 Every key has a default, so an agent.toml holds only what differs. Unknown keys and wrong types are ConfigErrors that
 name the key and the nearest known one. Secrets never enter these models: `backend.api_key_env` names a variable.
@@ -25,7 +27,7 @@ class BackendConfig(_Section):
     """Which language model, and how it is asked."""
 
     name: str = "auto"
-    """auto (a model where one is configured, else a shipped recorded run), openai, replay, or a dotted path to a class."""
+    """auto (a configured model, else a shipped recorded run), openai, replay, or a dotted path to a class."""
     model: str = ""
     base_url: str = ""
     """Root of an OpenAI-compatible API, for instance http://127.0.0.1:8000/v1."""
@@ -125,7 +127,7 @@ def load_config(
     settings: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Layer files (TOML, or the config.json of a run), then `a.b=c` settings, then flags (dotted key -> value, None = not given)."""
+    """Layer files (TOML, or a run's config.json), `a.b=c` settings, then flags (dotted key -> value, None: not given)."""
     merged: dict[str, Any] = {}
     for path in files:
         _merge(merged, _read_file(path))

@@ -3,7 +3,7 @@
 AgentError                      one clear line for a person, what to do about it, an exit code
 ├── ConfigError        exit 2   the user's: flags, agent.toml, environment
 ├── TaskError          exit 2   the user's: model.py missing, not parsable, raises, hangs, returns no tensors
-├── BackendError       exit 3   infrastructure: the language model's side (no key, 401, unreachable, HTML instead of JSON)
+├── BackendError       exit 3   infrastructure: the language model's side (no key, 401, unreachable, no JSON)
 ├── SandboxError       exit 3   infrastructure: no engine, image missing, container gone, disk full
 └── JudgeError         exit 3   infrastructure: the judge itself could not run (never a verdict about a kernel)
 
@@ -74,7 +74,7 @@ class ContextOverflow(BackendError):
 
 
 class SandboxError(AgentError):
-    """The sandbox is not there, not allowed or gone. `post_mortem` says what is known (OOMKilled, exit code, log tail)."""
+    """The sandbox is not there, not allowed or gone; `post_mortem` says what is known (exit code, log tail)."""
 
     def __init__(self, message: str, *, hint: str = "", oom: bool = False, post_mortem: str = "") -> None:
         super().__init__(message, hint=hint)

@@ -1,4 +1,4 @@
-"""The Backend protocol: messages and tool schemas in, one Reply out; plus the message types that everything else speaks."""
+"""The Backend protocol: messages and tool schemas in, one Reply out; and the message types that everybody speaks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol

@@ -13,7 +13,7 @@ class _Report(BaseModel):
 
 
 class Reason(_Report):
-    """Why something was rejected or could not be judged: a dotted, stable code and a sentence that says what to change."""
+    """Why something was rejected or not judged: a dotted, stable code and a sentence that says what to change."""
 
     code: str
     detail: str
@@ -53,7 +53,7 @@ class BuildReport(_Report):
 
 
 class Speedup(_Report):
-    """Median of paired ratios baseline / candidate with a 95 % bootstrap interval; the call is decided on the interval."""
+    """Median of paired ratios baseline / candidate, 95 % bootstrap interval; the call is decided on the interval."""
 
     ratio: float
     low: float
