@@ -127,7 +127,7 @@ def load_config(
     settings: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Layer files (TOML, or a run's config.json), `a.b=c` settings, then flags (dotted key -> value, None: not given)."""
+    """Layer files (TOML, or a run's config.json), `a.b=c` settings, flags (dotted key -> value, None: not given)."""
     merged: dict[str, Any] = {}
     for path in files:
         _merge(merged, _read_file(path))
