@@ -5,6 +5,7 @@ AgentError                      one clear line for a person, what to do about it
 ├── TaskError          exit 2   the user's: model.py missing, not parsable, raises, hangs, returns no tensors
 ├── BackendError       exit 3   infrastructure: the language model's side (no key, 401, unreachable, no JSON)
 ├── SandboxError       exit 3   infrastructure: no engine, image missing, container gone, disk full
+├── RecordError        exit 3   infrastructure: the run folder cannot be written (disk full) or read (damaged, in use)
 └── JudgeError         exit 3   infrastructure: the judge itself could not run (never a verdict about a kernel)
 
 A user error is reported and nothing is recorded as an episode's result. Infrastructure errors may be retried and are
@@ -80,6 +81,14 @@ class SandboxError(AgentError):
         super().__init__(message, hint=hint)
         self.oom = oom
         self.post_mortem = post_mortem
+
+
+class RecordError(AgentError):
+    """A run folder cannot be written or read; `full` where the disk is."""
+
+    def __init__(self, message: str, *, hint: str = "", full: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.full = full
 
 
 class JudgeError(AgentError):

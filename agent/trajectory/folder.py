@@ -1,0 +1,158 @@
+"""One run's folder: made in one step, locked while a process writes to it, its small files replaced atomically."""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from agent.config import Config, load_config
+from agent.errors import ConfigError, RecordError
+from agent.tasks.task import Task, text_sha256
+from agent.trajectory.writer import FULL_ERRNOS, record_error
+
+NAME_CHARS: Final = 40
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths below one run; what each file holds is said in runs/README.md."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, output: Path, task: Task, config: Config) -> "RunFolder":
+        """A new folder below `output`, made under a hidden name and renamed, so that no half-made run is ever seen.
+
+        Raises ConfigError where `output` cannot be written, RecordError where the disk is full.
+        """
+        output = output.expanduser().absolute()
+        hidden = output / f".new-{secrets.token_hex(8)}"
+        try:
+            output.mkdir(parents=True, exist_ok=True)
+            hidden.mkdir()
+            folder = cls(hidden)
+            folder.workspace.mkdir()
+            folder.logs.mkdir()
+            folder.write_json("config.json", config.model_dump(mode="json"))
+            folder.write_json("task.json", _task_record(task))
+            return cls(_claim(hidden, output, task.name))
+        except OSError as error:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise _create_error(output, error) from error
+        except RecordError:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """An existing run. Raises ConfigError when `path` is none."""
+        folder = cls(path.expanduser().absolute())
+        for name in ("config.json", "task.json"):
+            if not (folder.path / name).is_file():
+                raise ConfigError(f"{path} is not a run folder", hint=f"it has no {name}")
+        return folder
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def events(self) -> Path:
+        return self.path / "events.jsonl"
+
+    @property
+    def graph(self) -> Path:
+        return self.path / "graph.sqlite"
+
+    @property
+    def workspace(self) -> Path:
+        return self.path / "workspace"
+
+    @property
+    def best(self) -> Path:
+        return self.path / "best"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    def config(self) -> Config:
+        return load_config(files=(self.path / "config.json",))
+
+    def task(self) -> Task:
+        """The task as it was when the run began; the original file is not looked at."""
+        try:
+            record = json.loads((self.path / "task.json").read_bytes())
+            task = Task(path=Path(record["path"]), name=record["id"], text=record["text"], sha256=record["sha256"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{self.path / 'task.json'} is damaged: {error!r}") from error
+        if text_sha256(task.text) != task.sha256:
+            raise ConfigError(f"{self.path / 'task.json'} is damaged: the text does not have the recorded sha256")
+        return task
+
+    def write_json(self, name: str, data: Any) -> None:
+        """Replace one file atomically. Raises RecordError."""
+        self.write_text(name, json.dumps(data, indent=2, ensure_ascii=True) + "\n")
+
+    def write_text(self, name: str, text: str) -> None:
+        """Replace one file atomically (temporary name, fsync, rename). Raises RecordError."""
+        target = self.path / name
+        temporary = target.with_name(f".{name}.{secrets.token_hex(4)}")
+        try:
+            with temporary.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise record_error(target, error) from error
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Held by the one process that writes this run; the kernel drops it when that process ends, however it ends."""
+        try:
+            fd = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise record_error(self.path / ".lock", error) from error
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RecordError(f"{self.path} is in use by another process") from None
+            yield
+        finally:
+            os.close(fd)
+
+
+def _claim(hidden: Path, output: Path, task_name: str) -> Path:
+    slug = re.sub(r"[^\w.-]+", "-", task_name).strip("-.")[:NAME_CHARS] or "task"
+    while True:
+        target = output / f"{time.strftime('%Y-%m-%dT%H%M')}-{slug}-{secrets.token_hex(4)}"
+        try:
+            hidden.rename(target)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+        else:
+            return target
+
+
+def _task_record(task: Task) -> dict[str, str]:
+    return {"id": task.name, "path": str(task.path), "sha256": task.sha256, "text": task.text}
+
+
+def _create_error(output: Path, error: OSError) -> ConfigError | RecordError:
+    if error.errno in FULL_ERRNOS:
+        return record_error(output, error)
+    reason = error.strerror or str(error)
+    return ConfigError(f"cannot write in the runs folder {output}: {reason}", hint="choose another one with -o")
