@@ -156,7 +156,10 @@ def test_the_wheel_holds_the_package_and_its_data(wheel: Path) -> None:
 
 def test_tools_is_not_importable_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import agent, importlib.util; print(importlib.util.find_spec('tools'))"
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import agent, importlib.util; "
+        "print(importlib.util.find_spec('tools'))"
+    )
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert done.stdout.strip() == "None"
 
