@@ -1,0 +1,298 @@
+"""Any OpenAI-compatible chat-completions server (hosted, vLLM, SGLang, Ollama, llama.cpp), through the openai library.
+
+Covers: bounded retries, context overflow, servers that refuse single fields, streaming, token ids, cost. Does not
+cover: the Responses API, several choices. Nothing here prints or records a key.
+"""
+
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from agent.backends.base import Message, Reply, ToolSchema
+from agent.backends.failures import (
+    is_overflow,
+    not_json_failure,
+    refused_fields,
+    refuses_field,
+    refuses_tools,
+    status_failure,
+)
+from agent.backends.prices import price_for
+from agent.backends.replies import parse_reply
+from agent.backends.retry import CancelHook, Failure, RequestFailed, Retrying
+from agent.backends.sanitize import clean_json, sanitize_history
+from agent.backends.stream import assemble
+from agent.config import BackendConfig, api_key
+from agent.errors import BackendError, ConfigError, ContextOverflow
+
+DEFAULT_BASE_URL: Final = "https://api.openai.com/v1"
+CONNECT_TIMEOUT_S: Final = 10.0
+_FEW_ATTEMPTS: Final = 3
+_OPTIONAL: Final = ("return_token_ids", "logprobs", "stream_options")
+_LIMIT_FIELDS: Final = ("max_completion_tokens", "max_tokens")
+
+
+class ToolsRefused(BackendError):
+    """The server or model takes no tools; the fenced-text protocol may still work."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="bad_request", hint="set backend.tool_protocol=text")
+
+
+class OpenAIBackend:
+    """One model behind one base URL. `cancelled` may be set at any time: polled while waiting, it ends the wait."""
+
+    def __init__(
+        self,
+        config: BackendConfig,
+        *,
+        sleep: Callable[[float], None] | None = None,
+        cancelled: CancelHook | None = None,
+    ) -> None:
+        self.config = config
+        self.base_url = check_base_url(config.base_url or DEFAULT_BASE_URL)
+        if not config.model:
+            raise ConfigError("no model is set", hint="--model NAME, or backend.model in agent.toml")
+        self._key = _require_key(config, self.base_url)
+        self._sleep = sleep
+        self.cancelled = cancelled
+        self._price = price_for(config, base_url=self.base_url)
+        self._client: Any = None
+        self._answered = False
+        self._dropped: list[str] = []
+        self._limit_field = _LIMIT_FIELDS[0] if urlsplit(self.base_url).hostname == "api.openai.com" else "max_tokens"
+
+    @classmethod
+    def from_config(cls, config: BackendConfig) -> "OpenAIBackend":
+        return cls(config)
+
+    @property
+    def name(self) -> str:
+        return f"openai:{self.config.model}"
+
+    def describe(self) -> dict[str, Any]:
+        """Model, base URL, sampling, and which optional fields the server refused; no key."""
+        keys = (
+            "model",
+            "temperature",
+            "top_p",
+            "seed",
+            "max_output_tokens",
+            "stream",
+            "record_token_ids",
+            "extra_body",
+        )
+        sampling = {key: getattr(self.config, key) for key in keys}
+        parts = urlsplit(self.base_url)
+        public = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        return {"kind": "openai", "base_url": public, **sampling, "refused_fields": list(self._dropped)}
+
+    def chat(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
+        """One turn. Raises BackendError, ContextOverflow, ToolsRefused; ChatCancelled when `cancelled` says so."""
+        wire = [wire_message(message) for message in sanitize_history(messages)]
+        schemas = [wire_tool(tool) for tool in tools]
+        retrying = Retrying(self.config.max_attempts, self.config.max_wait_s, self.cancelled, self._sleep)
+        answer = retrying.run(lambda: self._request(wire, schemas))
+        self._answered = True
+        return answer.value.model_copy(
+            update={"attempts": answer.attempts, "latency_s": answer.latency_s, "waited_s": answer.waited_s}
+        )
+
+    def models(self) -> tuple[str, ...]:
+        """Names that the server lists at /models; empty where it lists none. Raises BackendError when unreachable."""
+        try:
+            with self._errors(tools=False):
+                client = self._connect().with_options(timeout=min(30.0, self.config.timeout_s))
+                with client.models.with_streaming_response.list() as response:
+                    page = _decode(response.read(), response.headers.get("content-type", ""))
+        except RequestFailed as error:
+            failure = error.failure
+            raise BackendError(failure.message, kind=failure.kind, hint=failure.hint) from None
+        entries = page.get("data") if isinstance(page, dict) else None
+        return tuple(str(e["id"]) for e in entries or () if isinstance(e, dict) and e.get("id"))
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    def _request(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:
+        while True:
+            try:
+                return parse_reply(self._exchange(messages, tools), price=self._price)
+            except _FieldRefused as error:
+                self._adapt(error.fields)
+
+    def _adapt(self, fields: tuple[str, ...]) -> None:
+        """Asks this server without `fields` from now on; the two names of the output limit replace each other."""
+        self._dropped.extend(fields)
+        if self._limit_field in fields:
+            self._limit_field = next(name for name in _LIMIT_FIELDS if name != self._limit_field)
+
+    def _exchange(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Any:
+        with self._errors(tools=bool(tools)):
+            create = self._connect().chat.completions.with_streaming_response.create
+            with create(model=self.config.model, messages=messages, extra_body=self._fields(tools)) as response:
+                content_type = response.headers.get("content-type", "")
+                if "event-stream" in content_type:
+                    return assemble(response.iter_lines())
+                return _decode(response.read(), content_type)
+
+    def _fields(self, tools: list[dict[str, Any]]) -> dict[str, Any]:
+        config = self.config
+        fields: dict[str, Any] = {
+            "temperature": config.temperature,
+            "top_p": config.top_p,
+            "seed": config.seed,
+            self._limit_field: config.max_output_tokens,
+            "stream": True if config.stream else None,
+            "stream_options": {"include_usage": True} if config.stream else None,
+            "logprobs": True if config.record_token_ids else None,
+            "return_token_ids": True if config.record_token_ids else None,
+            "tools": tools or None,
+            "tool_choice": "auto" if tools else None,
+        }
+        given = {key: value for key, value in fields.items() if value is not None and key not in self._dropped}
+        return {**given, **clean_json(config.extra_body)}
+
+    @contextmanager
+    def _errors(self, *, tools: bool) -> Iterator[None]:
+        """Every way in which a request can fail, as RequestFailed or as an error that ends the turn."""
+        import openai
+
+        try:
+            yield
+        except openai.APIConnectionError as error:
+            raise RequestFailed(self._transport_failure(error.__cause__ or error)) from None
+        except openai.APIStatusError as error:
+            raise self._status_error(error.status_code, error.response, tools=tools) from None
+        except (openai.OpenAIError, ValueError) as error:
+            raise RequestFailed(Failure("protocol", f"unusable answer: {error}"[:300], attempt_limit=3)) from None
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in ("httpx", "httpx2", "httpcore", "httpcore2"):
+                raise
+            raise RequestFailed(self._transport_failure(error)) from None
+
+    def _transport_failure(self, cause: BaseException) -> Failure:
+        """Before the first answer a refused connection is most likely a wrong address: not worth minutes of waiting."""
+        kind = type(cause).__name__
+        if kind.startswith("Connect"):
+            hint = "check backend.base_url and that the server runs"
+            limit = None if self._answered else _FEW_ATTEMPTS
+            return Failure("unreachable", f"cannot reach {self.base_url}: {cause}".rstrip(": "), hint, limit)
+        if "Timeout" in kind:
+            message = f"no answer from {self.base_url} within {self.config.timeout_s:g} s"
+            return Failure("timeout", message, "raise backend.timeout_s", _FEW_ATTEMPTS)
+        return Failure("unreachable", f"the connection to {self.base_url} broke off: {cause}".rstrip(": "))
+
+    def _status_error(self, status: int, response: Any, *, tools: bool) -> Exception:
+        body = response.text
+        failure = status_failure(status, body, dict(response.headers), key_name=self.config.api_key_env)
+        if is_overflow(status, body):
+            return ContextOverflow(failure.message)
+        if tools and refuses_tools(status, body):
+            return ToolsRefused(failure.message)
+        sent = self._fields([]).keys() - self.config.extra_body.keys()
+        fields = refused_fields(status, body, tuple(name for name in _OPTIONAL if name in sent))
+        if self._limit_field in sent and refuses_field(status, body, self._limit_field):
+            fields = (*fields, self._limit_field)
+        if fields:
+            return _FieldRefused(fields)
+        return self._not_found(failure) if status == 404 else RequestFailed(failure)
+
+    def _not_found(self, failure: Failure) -> Exception:
+        """A 404 is an unknown model where the server lists others, else most likely a wrong path."""
+        try:
+            known = self.models()
+        except BackendError:
+            known = ()
+        model = self.config.model
+        if model in known or not (known or model in failure.message or "model" in failure.message.lower()):
+            hint = "backend.base_url usually ends in /v1"
+            return BackendError(
+                f"no chat completions at {self.base_url}: {failure.message}", kind="bad_request", hint=hint
+            )
+        near = difflib.get_close_matches(model, known, n=3, cutoff=0.3) or list(known[:3])
+        hint = f"the server has {', '.join(near)}" if near else failure.message
+        return BackendError(f"the server does not know the model {model}", kind="model_not_found", hint=hint)
+
+    def _connect(self) -> Any:
+        if self._client is None:
+            import openai
+
+            direct: dict[str, Any] = (
+                {"http_client": openai.DefaultHttpxClient(trust_env=False)} if is_loopback(self.base_url) else {}
+            )
+            timeout = openai.Timeout(self.config.timeout_s, connect=min(CONNECT_TIMEOUT_S, self.config.timeout_s))
+            self._client = openai.OpenAI(
+                base_url=self.base_url, api_key=self._key, max_retries=0, timeout=timeout, **direct
+            )
+        return self._client
+
+
+class _FieldRefused(Exception):
+    def __init__(self, fields: tuple[str, ...]) -> None:
+        super().__init__(", ".join(fields))
+        self.fields = fields
+
+
+def check_base_url(url: str) -> str:
+    """The root without a trailing slash or /chat/completions. Raises ConfigError for anything but http(s)://host…"""
+    root = url.strip().rstrip("/").removesuffix("/chat/completions")
+    try:
+        parts = urlsplit(root)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigError(f"backend.base_url {url!r} is no URL", hint="for instance http://127.0.0.1:8000/v1")
+    return root
+
+
+def is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _require_key(config: BackendConfig, base_url: str) -> str:
+    key = (api_key(config) or "").strip()
+    if not key and not is_loopback(base_url):
+        hint = f"export {config.api_key_env}=…, or name another variable in backend.api_key_env"
+        raise BackendError(f"no key for {base_url}: ${config.api_key_env} is not set", kind="no_key", hint=hint)
+    if not key.isascii() or not key.isprintable():
+        raise BackendError(f"the key in ${config.api_key_env} has characters that no key has", kind="auth")
+    return key or "none"
+
+
+def wire_message(message: Message) -> dict[str, Any]:
+    """One sanitised message as the API wants it. Reasoning is not sent back: most servers refuse or drop it."""
+    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_call_id is not None:
+        wire["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        wire["content"] = message.content or None
+        wire["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.tool_calls
+        ]
+    return wire
+
+
+def wire_tool(tool: ToolSchema) -> dict[str, Any]:
+    function: Mapping[str, Any] = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+    }
+    return {"type": "function", "function": clean_json(function)}
+
+
+def _decode(content: bytes, content_type: str) -> Any:
+    text = content.decode("utf-8", "replace")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise RequestFailed(not_json_failure(text, content_type)) from None

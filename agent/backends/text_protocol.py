@@ -1,0 +1,181 @@
+"""Tool calls for models without them: actions are written as fenced blocks and read back out of the reply.
+
+Covers: servers and models that know nothing of tools, histories begun with native calls, malformed blocks (reported in
+`Reply.raw["format_error"]`, nothing executed). Does not cover: models that answer in yet another notation.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from agent.backends.base import Backend, Message, Reply, ToolCall, ToolSchema
+from agent.backends.fences import BODY_ARGUMENT, FormatError, Scan, arguments, render, scan
+from agent.backends.openai_api import ToolsRefused
+from agent.backends.retry import CancelHook
+from agent.backends.sanitize import dump_object, parse_object, sanitize_history
+from agent.backends.wording import render_template
+
+_SHELLS: Final = frozenset({"bash", "sh", "shell", "zsh", "console"})
+_FOREIGN = re.compile(r"<tool_call>|<function[_=]?\w*|<\|?python_tag\|?>|\[TOOL_CALLS\]|<｜tool▁calls▁begin｜>")
+_EXAMPLE: Final = ("bash", {"command": "ls -l kernels"})
+
+
+class _Wrapper:
+    """What both wrappers share with the backend inside."""
+
+    notice = ""
+
+    def __init__(self, inner: Backend) -> None:
+        self.inner = inner
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def cancelled(self) -> CancelHook | None:
+        hook: CancelHook | None = getattr(self.inner, "cancelled", None)
+        return hook
+
+    @cancelled.setter
+    def cancelled(self, hook: CancelHook | None) -> None:
+        self.inner.cancelled = hook  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class TextProtocolBackend(_Wrapper):
+    """Speaks the fenced-text protocol with the model behind `inner`."""
+
+    def describe(self) -> Mapping[str, Any]:
+        return {**self.inner.describe(), "tool_protocol": "text"}
+
+    def chat(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
+        """One turn; calls get ids that are unique in the conversation."""
+        turn = sum(message.role == "assistant" for message in messages)
+        return read_actions(self.inner.chat(as_text(messages, tools), ()), tools, turn=turn)
+
+
+class AutoProtocolBackend(_Wrapper):
+    """Native calls until the server refuses tools, then the fenced-text protocol for the rest of the run."""
+
+    def __init__(self, inner: Backend) -> None:
+        super().__init__(inner)
+        self._text: TextProtocolBackend | None = None
+        self._refusal = ""
+
+    def describe(self) -> Mapping[str, Any]:
+        if self._text is None:
+            return {**self.inner.describe(), "tool_protocol": "native"}
+        return {**self._text.describe(), "tool_protocol_reason": self._refusal}
+
+    def chat(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
+        if self._text is not None:
+            return self._text.chat(messages, tools)
+        try:
+            return self.inner.chat(messages, tools)
+        except ToolsRefused as error:
+            self._text, self._refusal = TextProtocolBackend(self.inner), error.message
+        reply = self._text.chat(messages, tools)
+        return reply.model_copy(update={"attempts": reply.attempts + 1})
+
+
+def as_text(messages: Sequence[Message], tools: Sequence[ToolSchema]) -> list[Message]:
+    """The conversation without tool roles: the protocol in the system message, calls as blocks, results as user turns.
+
+    Neighbouring user messages are joined, because many chat templates insist on alternation. What the model wrote is
+    sent back as it was, so that earlier turns never change.
+    """
+    schemas = {tool.name: tool for tool in tools}
+    system = "\n\n".join(message.content for message in messages if message.role == "system")
+    result = [Message(role="system", content=_instructions(system, tools))]
+    calls: list[str] = []
+    for message in sanitize_history(messages):
+        if message.role == "assistant":
+            calls = [call.name for call in message.tool_calls]
+            total = len(calls)
+            result.append(Message(role="assistant", content=_with_blocks(message, schemas)))
+        elif message.role == "tool":
+            number, name = total - len(calls) + 1, calls.pop(0)
+            values = {"name": name, "number": number, "total": total, "content": message.content}
+            _add_user(result, render_template("text_result.j2", **values))
+        elif message.role == "user":
+            _add_user(result, message.content)
+    return result
+
+
+def _add_user(result: list[Message], content: str) -> None:
+    if result[-1].role == "user":
+        content = f"{result.pop().content}\n\n{content}"
+    result.append(Message(role="user", content=content))
+
+
+def _with_blocks(message: Message, schemas: Mapping[str, ToolSchema]) -> str:
+    """The message's text, with its calls appended as blocks unless they stand in it already."""
+    wanted = [(call.name, parse_object(call.arguments) or {}) for call in message.tool_calls]
+    try:
+        blocks = scan(message.content).blocks
+        if [(block.name, arguments(block, schemas.get(block.name))) for block in blocks] == wanted:
+            return message.content
+    except FormatError:
+        pass
+    return "\n\n".join(part for part in (message.content, *(render(name, values) for name, values in wanted)) if part)
+
+
+def _instructions(system: str, tools: Sequence[ToolSchema]) -> str:
+    described = [{"name": tool.name, "description": tool.description.strip(), "usage": _usage(tool)} for tool in tools]
+    return render_template("text_protocol.j2", system=system, tools=described, example=render(*_EXAMPLE)).strip()
+
+
+def _usage(tool: ToolSchema) -> str:
+    """The block to write, with placeholders; optional arguments in brackets."""
+    properties: Mapping[str, Any] = tool.parameters.get("properties", {})
+    required = tool.parameters.get("required", [])
+    if tool.name == "edit_file":
+        header, body = ["path"], ["<<<<<<< old", "OLD TEXT", "=======", "NEW TEXT", ">>>>>>> new"]
+    else:
+        main = BODY_ARGUMENT.get(tool.name)
+        header, body = [key for key in properties if key != main], [main.upper()] if main in properties and main else []
+    words = [f"{key}=…" if key in required else f"[{key}=…]" for key in header]
+    return "\n".join([" ".join(["```action", tool.name, *words]), *body, "```"])
+
+
+def read_actions(reply: Reply, tools: Sequence[ToolSchema], *, turn: int) -> Reply:
+    """The reply with its blocks as calls. A reply that was cut off or refused has none; `text` stays as written."""
+    if reply.calls or reply.finish_reason in ("length", "refusal"):
+        return reply
+    schemas = {tool.name: tool for tool in tools}
+    try:
+        found = scan(reply.text)
+        complaint = _near_miss(found, reply.text, schemas)
+        calls = tuple(
+            ToolCall(id=f"text_{turn}_{k}", name=b.name, arguments=dump_object(arguments(b, schemas.get(b.name))))
+            for k, b in enumerate(found.blocks)
+        )
+    except FormatError as error:
+        complaint, calls = render_template("format_error.j2", kind="block", found=str(error)), ()
+    if complaint:
+        return reply.model_copy(update={"raw": {**reply.raw, "format_error": complaint}})
+    return reply.model_copy(update={"calls": calls, "finish_reason": "tool_calls" if calls else reply.finish_reason})
+
+
+def _near_miss(found: Scan, text: str, schemas: Mapping[str, ToolSchema]) -> str:
+    """What to say about a reply that means to act but has no action that can be run; empty where all is well."""
+    for block in found.blocks:
+        if schemas and block.name not in schemas:
+            return _complaint("unknown_action", block.name, names=", ".join(schemas))
+    if found.blocks:
+        return ""
+    for info in found.other:
+        word = info.split(" ", 1)[0].lower()
+        if word in _SHELLS:
+            return _complaint("shell_block", word)
+        if word in schemas:
+            return _complaint("no_action_word", info)
+    foreign = _FOREIGN.search(text)
+    return _complaint("foreign_call", foreign[0]) if foreign else ""
+
+
+def _complaint(kind: str, found: str, *, names: str = "") -> str:
+    return render_template("format_error.j2", kind=kind, found=found, names=names, example=render(*_EXAMPLE))
