@@ -7,6 +7,7 @@ runs. A finished build below the build folder is trusted by whoever passes reuse
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +28,8 @@ from building.toolchain import BINDING, SEARCH_PATH, Target, Toolchain, Toolchai
 
 COMPILE_TIMEOUT_S: Final = 240.0
 LOG_TAIL: Final = 8000
+DIAGNOSTICS: Final = "diagnostics.json"
+WARM_FILES: Final = ("prelude.h", "prelude.h.gch", "binding.o")
 # g++ with a precompiled header of torch maps about 1 GB; nvcc runs several programs of which each has its own limit.
 MEMORY_BYTES: Final = {"cpu": 6 << 30, "cuda": 24 << 30}
 BOUND_REASONS: Final = {
@@ -63,9 +67,10 @@ def build(
 ) -> dict[str, Any]:
     """Builds `workspace`/kernels and returns a BuildReport as a dict; never raises for what a submission contains.
 
-    `cache` is a warmed cache folder (warm_cache.py): its precompiled header and binding.o are used where compiler, torch
-    and flags match. `build_root` is where builds are kept (default $TMPDIR/agent-build); with `reuse` an identical
-    earlier build there is returned as it is. `timeout_s` bounds each compiler process.
+    `cache` is a warmed cache folder (warm_cache.py): its precompiled header and binding.o are used where compiler,
+    torch and flags match. `build_root` is where builds are kept (default $TMPDIR/agent-build); with `reuse` an
+    identical earlier build there is returned as it is, and objects of unchanged sources are taken over.
+    `timeout_s` bounds each compiler process.
     """
     started = time.monotonic()
     report = _report(target)
@@ -78,7 +83,10 @@ def build(
             toolchain = find_toolchain(target, arch=arch)
             report["sha256"] = content_sha256(sources, toolchain)
             root = build_root or _default_root()
-            report |= _built(sources, toolchain, root / report["sha256"], cache, report, reuse, jobs, timeout_s)
+            warm = warm_folder(cache, toolchain)
+            objects = root / "objects" if reuse else None
+            job = _Job(sources, toolchain, warm, objects, jobs or _default_jobs(), timeout_s)
+            report |= _built(job, root / report["sha256"], reuse=reuse)
         else:
             report["status"] = "no_sources"
             text = f"kernels/ holds no source for target {target}"
@@ -102,7 +110,7 @@ def build(
 
 
 def content_sha256(sources: Sources, toolchain: Toolchain) -> str:
-    """Hash over everything that decides the module's content: sources, our binding, flags, compiler and torch versions."""
+    """Hash over what decides the module's content: sources, our binding, flags, compiler and torch versions."""
     digest = hashlib.sha256(toolchain.identity.encode())
     parts = {**sources.sources, **sources.headers}
     for path in binding_files():
@@ -170,8 +178,7 @@ def _ignored(path: str, why: str) -> dict[str, Any]:
 def _check_bindings(sources: Sources) -> None:
     texts = list(sources.sources.values()) + list(sources.headers.values())
     if any(b"PYBIND11_MODULE" in text for text in texts):
-        detail = "a source uses PYBIND11_MODULE; the build brings the module: use REGISTER_BINDING(name, register_fn) instead"
-        raise _Failed([{"code": "build.own_module", "detail": detail}])
+        raise _Failed([{"code": "build.own_module", "detail": diagnostics.OWN_MODULE}])
     if not any(b"REGISTER_BINDING" in text for text in texts):
         detail = (
             'no source registers a function: add a *_binding.cpp with #include "../binding_registry.h" and '
@@ -192,27 +199,42 @@ def _default_root() -> Path:
     return root if mine else Path(tempfile.mkdtemp(prefix="agent-build-"))
 
 
-def _built(
-    sources: Sources,
-    toolchain: Toolchain,
-    final: Path,
-    cache: Path | None,
-    report: dict[str, Any],
-    reuse: bool,
-    jobs: int | None,
-    timeout_s: float,
-) -> dict[str, Any]:
-    module = final / f"{toolchain.module}.so"
-    done = final / "diagnostics.json"
-    if reuse and module.is_file() and done.is_file():
-        return {"status": "built", "module": str(module), "cached": True, "diagnostics": json.loads(done.read_text())}
+@dataclass(frozen=True)
+class _Job:
+    """What one build works with; `objects` is where object files of earlier builds lie, None where none may be used."""
+
+    sources: Sources
+    toolchain: Toolchain
+    warm: Path | None
+    objects: Path | None
+    jobs: int
+    timeout_s: float
+
+    @property
+    def texts(self) -> list[bytes]:
+        return [*self.sources.sources.values(), *self.sources.headers.values()]
+
+    def run(self, command: list[str], *, work: Path, log: str) -> bounded.Finished:
+        environment = compiler_environment(work)
+        memory = MEMORY_BYTES[self.toolchain.target]
+        return bounded.run(
+            command, cwd=work, env=environment, log=work / log, timeout_s=self.timeout_s, memory_bytes=memory
+        )
+
+
+def _built(job: _Job, final: Path, *, reuse: bool) -> dict[str, Any]:
+    module = final / f"{job.toolchain.module}.so"
+    kept = final / DIAGNOSTICS
+    if reuse and module.is_file() and kept.is_file():
+        entries = json.loads(kept.read_text(encoding="utf-8"))
+        return {"status": "built", "module": str(module), "cached": True, "diagnostics": entries}
     final.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{final.name[:16]}-", dir=final.parent))
     try:
-        lay_out(work, sources)
-        output = _compile_and_link(work, sources, toolchain, cache, jobs or _default_jobs(), timeout_s)
-        entries = diagnostics.parse(output) + report["diagnostics"]
-        made = _take_over(work, final, toolchain, entries)
+        lay_out(work, job.sources)
+        output = _compile_and_link(work, job)
+        entries = diagnostics.parse(output) + [_ignored(path, why) for path, why in job.sources.ignored]
+        made = _take_over(work, final, job.toolchain.module, entries)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return {"status": "built", "module": str(made), "diagnostics": entries, "log_tail": output[-LOG_TAIL:]}
@@ -223,62 +245,88 @@ def _default_jobs() -> int:
     return int(asked) if asked.isdigit() and int(asked) > 0 else len(os.sched_getaffinity(0))
 
 
-def _compile_and_link(
-    work: Path, sources: Sources, toolchain: Toolchain, cache: Path | None, jobs: int, timeout_s: float
-) -> str:
-    environment = compiler_environment(work)
-    memory = MEMORY_BYTES[toolchain.target]
-    warm = _warm_folder(cache, toolchain)
-    prelude = str(warm / "prelude.h") if warm else "prelude.h"
-    names = list(sources.sources)
-    commands = {name: _command(name, sources.sources[name], toolchain, prelude) for name in names}
-    if warm is None:
-        commands["binding.cpp"] = toolchain.cxx_command("binding.cpp", "binding.o", prelude=prelude)
-
-    def one(name: str) -> tuple[str, bounded.Finished]:
-        log = work / f"{name}.log"
-        run = bounded.run(commands[name], cwd=work, env=environment, log=log, timeout_s=timeout_s, memory_bytes=memory)
-        return name, run
-
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        finished = dict(pool.map(one, commands))
-    output = "".join(finished[name].output for name in commands)
-    reasons = [reason for name in commands for reason in _compile_reasons(name, finished[name], timeout_s)]
+def _compile_and_link(work: Path, job: _Job) -> str:
+    names = [f"kernels/{name}" for name in job.sources.sources] + ([] if job.warm else ["binding.cpp"])
+    with ThreadPoolExecutor(max_workers=job.jobs) as pool:
+        finished = list(pool.map(lambda name: _object(work, name, job), names))
+    output = "".join(done.output for done in finished)
+    reasons = [r for name, done in zip(names, finished, strict=True) for r in _compile_reasons(name, done, job)]
     if reasons:
         raise _Failed(reasons, output)
-    objects = [f"kernels/{name}.o" for name in names] + [str(warm / "binding.o") if warm else "binding.o"]
-    texts = list(sources.sources.values()) + list(sources.headers.values())
-    command = toolchain.link_command(objects, f"{toolchain.module}.so", texts=texts)
-    log = work / "link.log"
-    linked = bounded.run(command, cwd=work, env=environment, log=log, timeout_s=timeout_s, memory_bytes=memory)
+    objects = [f"{name}.o" for name in names] + ([str(job.warm / "binding.o")] if job.warm else [])
+    command = job.toolchain.link_command(objects, f"{job.toolchain.module}.so", texts=job.texts)
+    linked = job.run(command, work=work, log="link.log")
     if linked.status != "ok" or diagnostics.unresolved_symbols(linked.output):
-        bound = _bound_reason("the link", linked, timeout_s)
-        raise _Failed(bound or diagnostics.explain_link(linked.output, module=toolchain.module), output + linked.output)
+        bound = _bound_reason("the link", linked, job.timeout_s)
+        explained = bound or diagnostics.explain_link(linked.output, module=job.toolchain.module)
+        raise _Failed(explained, output + linked.output)
     return output
 
 
-def _command(name: str, text: bytes, toolchain: Toolchain, prelude: str) -> list[str]:
-    source, output = f"kernels/{name}", f"kernels/{name}.o"
+def _object(work: Path, name: str, job: _Job) -> bounded.Finished:
+    """Compiles one source to `name`.o, or takes the object of an earlier build of the same text and headers."""
+    text = (work / name).read_bytes()
+    kept = job.objects / _object_name(name, text, job) if job.objects else None
+    if kept is not None and _copy(kept, work / f"{name}.o"):
+        return bounded.Finished("ok", 0, "", 0.0)
+    finished = job.run(_command(name, text, job), work=work, log=f"{name}.log")
+    # A source with warnings is compiled again next time, so that they are reported again.
+    if kept is not None and finished.status == "ok" and not finished.output:
+        _keep(work / f"{name}.o", kept)
+    return finished
+
+
+def _object_name(name: str, text: bytes, job: _Job) -> str:
+    digest = hashlib.sha256(job.toolchain.identity.encode())
+    for part in (name.encode(), text, *(head for pair in sorted(job.sources.headers.items()) for head in _pair(pair))):
+        digest.update(b"%d\0" % len(part) + part)
+    for path in binding_files():
+        digest.update(path.read_bytes())
+    return digest.hexdigest() + ".o"
+
+
+def _pair(item: tuple[str, bytes]) -> tuple[bytes, bytes]:
+    return item[0].encode(), item[1]
+
+
+def _copy(source: Path, destination: Path) -> bool:
+    try:
+        shutil.copyfile(source, destination, follow_symlinks=False)
+    except OSError:
+        return False
+    return destination.is_file() and not destination.is_symlink()
+
+
+def _keep(made: Path, kept: Path) -> None:
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
+        kept.parent.mkdir(exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=kept.parent)
+        os.close(handle)
+        shutil.copyfile(made, temporary)
+        Path(temporary).rename(kept)
+
+
+def _command(name: str, text: bytes, job: _Job) -> list[str]:
     if name.endswith(".cu"):
-        return toolchain.nvcc_command(source, output)
+        return job.toolchain.nvcc_command(name, f"{name}.o")
     speaks_torch = any(word in text for word in (b"torch/", b"ATen/", b"c10/", b"pybind11/", b"binding_registry.h"))
-    return toolchain.cxx_command(source, output, prelude=prelude if speaks_torch else None)
+    prelude = str(job.warm / "prelude.h") if job.warm else "prelude.h"
+    return job.toolchain.cxx_command(name, f"{name}.o", prelude=prelude if speaks_torch else None)
 
 
-def _warm_folder(cache: Path | None, toolchain: Toolchain) -> Path | None:
+def warm_folder(cache: Path | None, toolchain: Toolchain) -> Path | None:
+    """The folder of `cache` that fits `toolchain`, where it is there and complete."""
     if cache is None:
         return None
     folder = cache / "build" / warm_key(toolchain)
-    complete = all((folder / name).is_file() for name in ("prelude.h", "prelude.h.gch", "binding.o"))
-    return folder if complete else None
+    return folder if all((folder / name).is_file() for name in WARM_FILES) else None
 
 
-def _compile_reasons(name: str, finished: bounded.Finished, limit_s: float) -> list[dict[str, str]]:
+def _compile_reasons(name: str, finished: bounded.Finished, job: _Job) -> list[dict[str, str]]:
     if finished.status == "ok":
         return []
-    source = f"kernels/{name}" if name != "binding.cpp" else name
-    bound = _bound_reason(source, finished, limit_s)
-    return bound or diagnostics.explain_compile(source, diagnostics.parse(finished.output), finished.output)
+    bound = _bound_reason(name, finished, job.timeout_s)
+    return bound or diagnostics.explain_compile(name, diagnostics.parse(finished.output), finished.output)
 
 
 def _bound_reason(what: str, finished: bounded.Finished, limit_s: float) -> list[dict[str, str]]:
@@ -288,12 +336,12 @@ def _bound_reason(what: str, finished: bounded.Finished, limit_s: float) -> list
     return [{"code": code, "detail": f"{what} {text.format(limit=limit_s)}"}]
 
 
-def _take_over(work: Path, final: Path, toolchain: Toolchain, entries: list[dict[str, Any]]) -> Path:
+def _take_over(work: Path, final: Path, module: str, entries: list[dict[str, Any]]) -> Path:
     """Renames the module into its place; where something is there already, the new build stays beside it."""
     ready = Path(tempfile.mkdtemp(prefix=f".{final.name[:16]}-ready-", dir=final.parent))
-    name = f"{toolchain.module}.so"
+    name = f"{module}.so"
     shutil.move(work / name, ready / name)
-    (ready / "diagnostics.json").write_text(json.dumps(entries), encoding="utf-8")
+    (ready / DIAGNOSTICS).write_text(json.dumps(entries), encoding="utf-8")
     ready.chmod(0o755)
     try:
         ready.rename(final)

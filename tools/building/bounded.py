@@ -4,6 +4,7 @@ Covered: wall and CPU time, address space, size of any written file, captured ou
 the compiler. Not covered: what a compiler may read (the sandbox decides that).
 """
 
+import contextlib
 import os
 import resource
 import signal
@@ -39,7 +40,7 @@ def run(
     timeout_s: float,
     memory_bytes: int,
 ) -> Finished:
-    """Runs `argv` in `cwd`, its output going to the file `log` first. A program that is not there reads as failed, 127."""
+    """Runs `argv` in `cwd`, its output going to the file `log`. A program that is not there reads as failed, 127."""
     started = time.monotonic()
 
     def limit() -> None:
@@ -76,10 +77,8 @@ def run(
 
 
 def _end_group(process: "subprocess.Popen[bytes]") -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

@@ -4,11 +4,16 @@ import re
 from typing import Any, Final
 
 MAX_DIAGNOSTICS: Final = 60
+OWN_MODULE: Final = (
+    "a source uses PYBIND11_MODULE; the build brings the module: use REGISTER_BINDING(name, register_fn) instead"
+)
 _GNU: Final = re.compile(
-    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? (?P<severity>fatal error|error|warning|note): (?P<message>.*)$"
+    r"^(?P<file>[^\s:][^:\n]*):(?P<line>\d+):(?:(?P<column>\d+):)? "
+    r"(?P<severity>fatal error|error|warning|note): (?P<message>.*)$"
 )
 _EDG: Final = re.compile(
-    r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): (?P<severity>catastrophic error|error|warning|remark)(?: #[\w-]+)?: (?P<message>.*)$"
+    r"^(?P<file>[^\s(][^(\n]*)\((?P<line>\d+)\): "
+    r"(?P<severity>catastrophic error|error|warning|remark)(?: #[\w-]+)?: (?P<message>.*)$"
 )
 _SEVERITY: Final = {"fatal error": "error", "catastrophic error": "error", "remark": "note"}
 _UNRESOLVED: Final = re.compile(r"undefined reference to [`'‘](?P<symbol>[^'’]+)['’]")
@@ -60,17 +65,19 @@ def explain_compile(source: str, diagnostics: list[dict[str, Any]], output: str)
 
 def _name_collision(source: str, diagnostics: list[dict[str, Any]]) -> dict[str, str]:
     spots = [f"{entry['file']}:{entry['line']}" for entry in diagnostics if _BAD_OVERLOAD in entry["message"]]
-    return {
-        "code": "build.name_collision",
-        "detail": f"{spots[0] if spots else source}: the function whose address is taken has the name of another function that the headers "
-        "declare (often one of the C library, such as select, index, remove, round, gamma, y0). Rename the C++ function "
-        "(for example select_rows) and keep the name for Python in m.def.",
-    }
+    detail = (
+        f"{spots[0] if spots else source}: the function whose address is taken has the name of another function that "
+        "the headers declare (often one of the C library, such as select, index, remove, round, gamma, y0). Rename the "
+        "C++ function (for example select_rows) and keep the name for Python in m.def."
+    )
+    return _reason("build.name_collision", detail)
 
 
 def _advice(message: str) -> str:
     if "has not been declared" in message or "is not a member of" in message:
-        return " (torch/extension.h is the small one here: tensors and pybind. Include <torch/all.h> for torch::nn and the rest.)"
+        return (
+            " (torch/extension.h is the small one here: tensors and pybind; <torch/all.h> has torch::nn and the rest)"
+        )
     if "No such file or directory" in message and "binding_registry.h" in message:
         return ' (write #include "../binding_registry.h": the build puts it one folder above kernels/)'
     if "No such file or directory" in message:
@@ -86,8 +93,7 @@ def explain_link(output: str, *, module: str) -> list[dict[str, str]]:
         _reason("build.duplicate_binding", f"REGISTER_BINDING is used twice for the name {name}") for name in names
     ]
     if f"PyInit_{module}" in " ".join(twice):
-        text = "a source defines PYBIND11_MODULE; the build brings the module: use REGISTER_BINDING(name, register_fn) instead"
-        return [*reasons, _reason("build.own_module", text)]
+        return [*reasons, _reason("build.own_module", OWN_MODULE)]
     others = [name for name in twice if not name.startswith(("agent_binding_", "agent_registrar_"))]
     for name in others[:5]:
         reasons.append(

@@ -47,8 +47,8 @@ def read_sources(workspace: Path, *, target: str) -> Sources:
     headers: dict[str, bytes] = {}
     ignored: list[tuple[str, str]] = []
     total = 0
-    for name in sorted(os.listdir(folder)):
-        path = folder / name
+    for path in sorted(folder.iterdir()):
+        name = path.name
         why = _why_ignored(name, path, target=target)
         if why:
             ignored.append((f"kernels/{name}", why))

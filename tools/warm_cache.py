@@ -1,0 +1,132 @@
+"""Fills a trusted cache: precompiled header and binding.o for build.py, the torch.compile cache of a task's baseline.
+
+`python -I warm_cache.py --out DIR --target cpu|cuda`, with `{"model_py": "…"}` on stdin where a baseline is wanted.
+Run it only where no submission has been: what it writes is taken over by judges without a further check. Everything is
+made below a temporary name and renamed, so that a reader sees a whole entry or none. The baseline's folder
+DIR/baselines/<sha256 of model_py> is a TORCHINDUCTOR_CACHE_DIR; torch writes into such a folder, so use a copy of it.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import build
+from building import bounded
+from building.sources import Sources
+from building.toolchain import Target, Toolchain, ToolchainError, find_toolchain
+from taskrun import child
+
+COMPILE_TIMEOUT_S: Final = 300.0
+BASELINE_TIMEOUT_S: Final = 480.0
+
+
+class _CannotWarm(Exception):
+    """One part of the cache could not be made; `code` and `detail` go into the report."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+def warm(out: Path, *, target: Target, model_py: str | None = None, arch: str | None = None) -> dict[str, Any]:
+    """Makes what is missing below `out` and returns the report; parts that are there already are left alone."""
+    started = time.monotonic()
+    report: dict[str, Any] = {"schema_version": 1, "tool": "warm_cache", "status": "warm", "reasons": []}
+    try:
+        toolchain = find_toolchain(target, arch=arch)
+        entry = out / "build" / build.warm_key(toolchain)
+        if build.warm_folder(out, toolchain) is None:
+            _make(entry, lambda folder: _compile(folder, toolchain))
+        if model_py is not None:
+            name = hashlib.sha256(model_py.encode()).hexdigest()
+            if not (out / "baselines" / name).is_dir():
+                _make(out / "baselines" / name, lambda folder: _baseline(folder, model_py, target))
+    except _CannotWarm as error:
+        report |= {"status": "error", "reasons": [{"code": error.code, "detail": error.detail}]}
+    except ToolchainError as error:
+        report |= {"status": "error", "reasons": [{"code": "build.toolchain", "detail": str(error)}]}
+    except OSError as error:
+        report |= {"status": "error", "reasons": [{"code": "build.io", "detail": str(error)}]}
+    report["seconds"] = round(time.monotonic() - started, 3)
+    return report
+
+
+def _make(final: Path, fill: Callable[[Path], None]) -> None:
+    final.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=final.parent))
+    try:
+        fill(temporary)
+        temporary.chmod(0o755)
+        try:
+            temporary.rename(final)
+        except OSError:
+            if not final.is_dir():  # a folder there means that somebody made the same meanwhile
+                raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _compile(folder: Path, toolchain: Toolchain) -> None:
+    build.lay_out(folder, Sources())
+    environment = build.compiler_environment(folder)
+    header = toolchain.cxx_command("prelude.h", "prelude.h.gch", prelude=None)
+    at = header.index("-c")
+    header[at : at + 2] = ["-x", "c++-header", "prelude.h"]
+    commands = {"header": header, "binding": toolchain.cxx_command("binding.cpp", "binding.o", prelude=None)}
+
+    def one(name: str) -> bounded.Finished:
+        return bounded.run(
+            commands[name],
+            cwd=folder,
+            env=environment,
+            log=folder / f"{name}.log",
+            timeout_s=COMPILE_TIMEOUT_S,
+            memory_bytes=build.MEMORY_BYTES[toolchain.target],
+        )
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        finished = list(pool.map(one, commands))
+    for done in finished:
+        if done.status != "ok":
+            raise _CannotWarm("build.warm_failed", f"compiling torch's headers: {done.status}: {done.output[-500:]}")
+    shutil.rmtree(folder / "tmp", ignore_errors=True)
+
+
+def _baseline(folder: Path, model_py: str, target: Target) -> None:
+    extra = {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TORCHINDUCTOR_FX_GRAPH_CACHE": "1"}
+    outcome = child.run("compile", model_py, target=target, timeout_s=BASELINE_TIMEOUT_S, extra_env=extra)
+    if outcome.status != "ok":
+        raise _CannotWarm(outcome.code, outcome.detail)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Warm the caches of build.py and of a task's torch.compile baseline.")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--target", choices=("cpu", "cuda"), required=True)
+    parser.add_argument("--arch", help="GPU architecture such as sm_90 (default: the device's)")
+    flags = parser.parse_args()
+    # The report must be the only thing on stdout, whatever a library prints.
+    stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    text = child.model_from_stdin(required=False)
+    report = warm(flags.out.resolve(), target=flags.target, model_py=text, arch=flags.arch)
+    json.dump(report, stdout)
+    stdout.write("\n")
+    stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
