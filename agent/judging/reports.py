@@ -143,3 +143,13 @@ class TaskReport(_Report):
     reasons: tuple[Reason, ...] = ()
     summary: dict[str, Any] = {}
     seconds: float = 0.0
+
+
+class WarmReport(_Report):
+    """tools/warm_cache.py: whether the trusted cache is filled. A cold cache costs time, never correctness."""
+
+    schema_version: Literal[1]
+    tool: Literal["warm_cache"]
+    status: Literal["warm", "error"]
+    reasons: tuple[Reason, ...] = ()
+    seconds: float = 0.0

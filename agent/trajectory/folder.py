@@ -85,6 +85,10 @@ class RunFolder:
     def logs(self) -> Path:
         return self.path / "logs"
 
+    def discard(self) -> None:
+        """Remove a run that never began."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
     def config(self) -> Config:
         return load_config(files=(self.path / "config.json",))
 

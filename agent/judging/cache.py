@@ -1,0 +1,102 @@
+"""The trusted cache of precompiled headers and compiled baselines: filled once, outside any submission's reach.
+
+It is filled in a sandbox that holds no submission and mounted read-only everywhere else, so that no submission can
+change what the judge or a baseline is built from. Its folder is named after everything that it depends on.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from agent.assets import asset
+from agent.config import Config, cache_home
+from agent.errors import ConfigError, JudgeError, TaskError
+from agent.judging.sandboxes import Opened, trusted_sandbox
+from agent.judging.target import resolve_target
+from agent.judging.tool_runs import NoReport, Target, run_inspect, run_warm
+from agent.sandbox.open import choose_kind
+from agent.tasks.task import Task
+
+
+def warm(config: Config, task: Task, *, opened: Opened | None = None) -> Path:
+    """The cache folder for this task and sandbox, filled if it was not. Raises ConfigError where it cannot be written.
+
+    A cache that could not be filled is used as it is: what is missing is then compiled again and again.
+    """
+    target = resolve_target(config.judge)
+    folder = cache_folder(config, target)
+    done = folder.with_name(f"{folder.name}.{task.sha256[:16]}.warm")
+    with _locked(folder):
+        if not done.exists():
+            _fill(config, task, target, folder, done, opened)
+    return folder
+
+
+def inspect(config: Config, task: Task, *, opened: Opened | None = None) -> None:
+    """Run the task's own code once in a sandbox. Raises TaskError with one line when it cannot be a task."""
+    target = resolve_target(config.judge)
+    folder = cache_folder(config, target)
+    with _locked(folder):
+        pass
+    timeout_s = config.limits.tool_timeout_s
+    with trusted_sandbox(config, target=target, cache=folder, cache_writable=False, opened=opened) as sandbox:
+        try:
+            report = run_inspect(sandbox, task, target=target, timeout_s=timeout_s)
+        except NoReport as error:
+            if error.status == "exited":
+                raise
+            raise TaskError(f"{task.path.name}: {error.message}") from error
+    if report.status == "ok":
+        return
+    first = report.reasons[0] if report.reasons else None
+    detail = " ".join(f"{first.detail} [{first.code}]".split()) if first else "no reason was given"
+    if report.status == "error":
+        raise JudgeError(f"{task.path.name} could not be inspected: {detail}")
+    raise TaskError(f"{task.path.name} cannot be a task: {detail}")
+
+
+def cache_folder(config: Config, target: Target) -> Path:
+    """Named after the tools' text, the sandbox' kind and what it runs; compilers and torch are checked by the tools."""
+    kind = choose_kind(config.sandbox)
+    parts = (target, kind, config.sandbox.image, config.sandbox.python, _tools_sha256())
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return cache_home() / f"{kind}-{target}-{key}"
+
+
+def _fill(config: Config, task: Task, target: Target, folder: Path, done: Path, opened: Opened | None) -> None:
+    with trusted_sandbox(config, target=target, cache=folder, cache_writable=True, opened=opened) as sandbox:
+        try:
+            report = run_warm(sandbox, task, target=target, timeout_s=config.limits.tool_timeout_s)
+        except NoReport:
+            return
+    if report.status == "warm":
+        done.touch()
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder.with_name(f"{folder.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(
+            f"cannot write in the cache folder {folder.parent}: {reason}", hint="set CUDA_AGENT_CACHE"
+        ) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _tools_sha256() -> str:
+    total = hashlib.sha256()
+    root = asset("tools")
+    for path in sorted(root.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return total.hexdigest()

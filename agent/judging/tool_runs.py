@@ -1,0 +1,132 @@
+"""Runs one of tools/ inside a sandbox and parses its report.
+
+The pristine text of the task goes in on stdin, so that it never lies where a submission could change it. A report says
+what was found about a submission; NoReport means that nothing is known about it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from agent.config import JudgeConfig
+from agent.errors import JudgeError
+from agent.judging.reports import BuildReport, ProfileReport, TaskReport, Verdict, VerifyReport, WarmReport
+from agent.sandbox.base import CACHE, TOOLS, WORKSPACE, ExecResult, ExecStatus, Sandbox
+from agent.tasks.task import Task
+
+Target = Literal["cpu", "cuda"]
+R = TypeVar("R", bound=BaseModel)
+STDERR_CHARS: Final = 2000
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What verify, profile and judge are told about the task's side conditions."""
+
+    target: Target
+    policy: Literal["strict", "open"] = "strict"
+    precision: Literal["strict", "tf32", "bf16"] = "strict"
+
+    @classmethod
+    def of(cls, config: JudgeConfig, *, target: Target) -> "Rules":
+        return cls(target=target, policy=config.policy, precision=config.precision)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return ("--target", self.target, "--policy", self.policy, "--precision", self.precision)
+
+
+class NoReport(JudgeError):
+    """A tool ended without a report: timed out, was killed, or printed something else."""
+
+    def __init__(self, message: str, *, status: ExecStatus, stderr_tail: str) -> None:
+        super().__init__(message, hint=_last_line(stderr_tail))
+        self.status = status
+        self.stderr_tail = stderr_tail
+
+
+def run_build(sandbox: Sandbox, *, target: Target, timeout_s: float, log: Path | None = None) -> BuildReport:
+    """tools/build.py on the sandbox's workspace."""
+    flags = ("--workspace", WORKSPACE, "--target", target, "--cache", CACHE)
+    return _run(sandbox, "build", flags, BuildReport, timeout_s=timeout_s, log=log)
+
+
+def run_verify(
+    sandbox: Sandbox, task: Task, rules: Rules, *, timeout_s: float, log: Path | None = None
+) -> VerifyReport:
+    """tools/verify.py: correctness and policy."""
+    return _run(sandbox, "verify", _workspace_flags(rules), VerifyReport, timeout_s=timeout_s, log=log, task=task)
+
+
+def run_profile(
+    sandbox: Sandbox, task: Task, rules: Rules, *, timeout_s: float, log: Path | None = None
+) -> ProfileReport:
+    """tools/profiling.py: verified and timed against eager and torch.compile."""
+    return _run(sandbox, "profiling", _workspace_flags(rules), ProfileReport, timeout_s=timeout_s, log=log, task=task)
+
+
+def run_judge(
+    sandbox: Sandbox,
+    task: Task,
+    rules: Rules,
+    *,
+    reward: Literal["interval", "paper"] = "interval",
+    timeout_s: float,
+    log: Path | None = None,
+) -> Verdict:
+    """tools/judge.py, in a sandbox that the model never touched."""
+    flags = (*_workspace_flags(rules), "--reward", reward)
+    return _run(sandbox, "judge", flags, Verdict, timeout_s=timeout_s, log=log, task=task)
+
+
+def run_inspect(sandbox: Sandbox, task: Task, *, target: Target, timeout_s: float) -> TaskReport:
+    """tools/inspect_task.py: whether the task can be one at all."""
+    return _run(sandbox, "inspect_task", ("--target", target), TaskReport, timeout_s=timeout_s, task=task)
+
+
+def run_warm(sandbox: Sandbox, task: Task, *, target: Target, timeout_s: float) -> WarmReport:
+    """tools/warm_cache.py, in a sandbox where the cache is mounted writable and no submission is."""
+    return _run(sandbox, "warm_cache", ("--out", CACHE, "--target", target), WarmReport, timeout_s=timeout_s, task=task)
+
+
+def _workspace_flags(rules: Rules) -> tuple[str, ...]:
+    return ("--workspace", WORKSPACE, *rules.flags, "--cache", CACHE)
+
+
+def _run(
+    sandbox: Sandbox,
+    tool: str,
+    flags: Sequence[str],
+    kind: type[R],
+    *,
+    timeout_s: float,
+    log: Path | None = None,
+    task: Task | None = None,
+) -> R:
+    argv = (sandbox.python, "-I", f"{TOOLS}/{tool}.py", *flags)
+    stdin = None if task is None else json.dumps({"model_py": task.text}).encode("ascii")
+    return _parse(tool, sandbox.exec(argv, timeout_s=timeout_s, stdin=stdin, log=log), kind, timeout_s)
+
+
+def _parse(tool: str, result: ExecResult, kind: type[R], timeout_s: float) -> R:
+    stderr = result.stderr.text()[-STDERR_CHARS:]
+    if result.status != "exited":
+        what = f"took longer than {timeout_s:.0f} s" if result.status == "timeout" else "ran out of memory"
+        raise NoReport(f"{tool} {what}", status=result.status, stderr_tail=stderr)
+    try:
+        return kind.model_validate(json.loads(result.stdout.text()))
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = f"gave a report that is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    except ValueError:
+        what = f"ended with exit code {result.exit_code} and without a report"
+    raise NoReport(f"{tool} {what}", status=result.status, stderr_tail=stderr)
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip()[:300] if lines else ""

@@ -1,0 +1,287 @@
+"""One task from start to verdict: prepare, run the graph, judge whatever stopped it, record, return.
+
+Everything is in the log before it counts, so that `resume_episode` goes on wherever a killed process stopped.
+"""
+
+import contextlib
+import importlib.metadata
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from agent.backends.base import Backend
+from agent.config import Config
+from agent.errors import AgentError, BackendError, RecordError
+from agent.judging.cache import inspect, warm
+from agent.judging.sandboxes import episode_spec
+from agent.judging.target import resolve_target
+from agent.judging.tool_runs import Rules
+from agent.loop.actions import tool_schemas
+from agent.loop.control import Controls, Listener, Operator, Phase, Status
+from agent.loop.conversation import Conversation
+from agent.loop.judgement import Judgement, judge_run, recorded_judgement, verdict_record
+from agent.loop.keeping import restore_best
+from agent.loop.ledger import Ledger
+from agent.loop.limits import Clock, Stop
+from agent.loop.opening import first_messages, lay_out
+from agent.loop.play import play
+from agent.loop.result import EpisodeResult, reward_of
+from agent.loop.session import Log, Session
+from agent.loop.steps import recover, redo
+from agent.loop.waiting import Interrupted, wait_for_sandboxes
+from agent.loop.workbench import LOGS, Workbench
+from agent.sandbox.base import Mount, Sandbox
+from agent.sandbox.open import open_sandbox
+from agent.tasks.task import Task
+from agent.trajectory.events import MessageEvent, Resumed, RunEnd, RunStart, StopReason
+from agent.trajectory.folder import RunFolder
+from agent.trajectory.reader import read_events
+from agent.trajectory.writer import EventWriter
+
+OPENING_MESSAGES: Final = 2
+__all__ = ["EpisodeResult", "resume_episode", "run_episode"]
+
+
+def run_episode(
+    config: Config,
+    task: Task,
+    folder: RunFolder,
+    *,
+    backend: Backend,
+    listener: Listener,
+    operator: Operator | None = None,
+    controls: Controls | None = None,
+) -> EpisodeResult:
+    """Run or go on with an episode in `folder`.
+
+    Raises TaskError, ConfigError, SandboxError or JudgeError when it cannot begin (nothing is recorded then), and
+    BackendError when the model could not be asked even once. Later trouble is a stop reason; what there is, is judged.
+    """
+    with folder.lock():
+        restore_best(folder)
+        with _open_log(folder, listener) as log:
+            episode = _Episode(
+                config,
+                task,
+                folder,
+                log,
+                backend=backend,
+                listener=listener,
+                operator=operator,
+                controls=controls or Controls(),
+            )
+            try:
+                return episode.run()
+            except AgentError:
+                if log.ledger.started is None:
+                    folder.discard()
+                raise
+
+
+def resume_episode(
+    folder: RunFolder,
+    *,
+    backend: Backend,
+    listener: Listener,
+    operator: Operator | None = None,
+    controls: Controls | None = None,
+) -> EpisodeResult:
+    """Go on where the log ends: in the loop, before the judge, or (finished) with the recorded result at once."""
+    return run_episode(
+        folder.config(),
+        folder.task(),
+        folder,
+        backend=backend,
+        listener=listener,
+        operator=operator,
+        controls=controls,
+    )
+
+
+@contextlib.contextmanager
+def _open_log(folder: RunFolder, listener: Listener) -> Iterator[Log]:
+    ledger, conversation = Ledger(), Conversation()
+    with EventWriter(folder.events, on_event=listener.on_event) as writer:
+        for event in read_events(folder.events):
+            ledger.apply(event)
+            conversation.apply(event)
+        yield Log(writer, ledger, conversation)
+
+
+class _Episode:
+    """One process' part of an episode."""
+
+    def __init__(
+        self,
+        config: Config,
+        task: Task,
+        folder: RunFolder,
+        log: Log,
+        *,
+        backend: Backend,
+        listener: Listener,
+        operator: Operator | None,
+        controls: Controls,
+    ) -> None:
+        self.config, self.task, self.folder, self.log = config, task, folder, log
+        self.backend, self.listener, self.operator, self.controls = backend, listener, operator, controls
+        self.rules = Rules.of(config.judge, target=resolve_target(config.judge))
+        self.clock = Clock(earlier_s=log.ledger.active_s)
+
+    def run(self) -> EpisodeResult:
+        ledger = self.log.ledger
+        if ledger.end is not None:
+            return self._recorded(ledger.end)
+        if ledger.stop is not None:
+            return self._judge(Stop(ledger.stop.reason, ledger.stop.detail))
+        try:
+            stop, error = self._play()
+        except Interrupted:
+            stop, error = None, None
+        if stop is None:
+            return self._left()
+        if isinstance(error, BackendError) and not ledger.turns:
+            self._end(stop, Judgement(), None)
+            raise error
+        return self._judge(stop)
+
+    def _play(self) -> tuple[Stop | None, Exception | None]:
+        """The loop from where the log ends, in a new sandbox. (None, None) when it was left to be resumed."""
+        with self._sandbox() as sandbox:
+            bench = Workbench(sandbox, self.task, self.rules, self.config.limits, self.folder.logs)
+            session = Session(
+                config=self.config,
+                folder=self.folder,
+                log=self.log,
+                backend=self.backend,
+                bench=bench,
+                listener=self.listener,
+                operator=self.operator,
+                controls=self.controls,
+                clock=self.clock,
+            )
+            return play(session, lambda: self._begin(session))
+
+    @contextlib.contextmanager
+    def _sandbox(self) -> Iterator[Sandbox]:
+        if self.log.ledger.started is None:
+            self._status("preparing", "inspecting the task")
+            wait_for_sandboxes(lambda opened: inspect(self.config, self.task, opened=opened), leave=self._leaving)
+            lay_out(self.folder.workspace, self.task)
+        self._status("preparing", "warming the cache")
+        cache = wait_for_sandboxes(lambda opened: warm(self.config, self.task, opened=opened), leave=self._leaving)
+        self._status("preparing", "starting the sandbox")
+        spec = episode_spec(
+            self.config,
+            target=self.rules.target,
+            workspace=self.folder.workspace,
+            cache=cache,
+            mounts=(Mount(self.folder.logs, LOGS),),
+            labels={"run": self.folder.run_id},
+        )
+        sandbox = open_sandbox(self.config.sandbox, spec, target=self.rules.target)
+        try:
+            yield sandbox
+        finally:
+            sandbox.close()
+
+    def _begin(self, session: Session) -> None:
+        """The first events of a run, or the mark of a resumed one; what a crash left out is made up for."""
+        if session.ledger.started is None:
+            session.log.record(
+                RunStart,
+                run_id=self.folder.run_id,
+                task_sha256=self.task.sha256,
+                agent_version=_version(),
+                backend=dict(self.backend.describe()),
+                sandbox={"kind": session.bench.sandbox.kind, "python": session.bench.sandbox.python},
+                tools=tool_schemas(),
+            )
+        else:
+            session.log.record(Resumed, pending=recover(session))
+        if session.ledger.messages < OPENING_MESSAGES:
+            opening = first_messages(self.config, self.task, self.rules, session.bench.sandbox)
+            for message in opening[session.ledger.messages :]:
+                session.log.record(MessageEvent, message=message)
+        redo(session)
+
+    def _judge(self, stop: Stop) -> EpisodeResult:
+        self._status("judging", "best and final submission")
+        try:
+            judgement = judge_run(
+                self.config, self.task, self.folder, self.log, leave=lambda: self.controls.quit_requested
+            )
+        except Interrupted:
+            return self._left()
+        reward = reward_of(stop.reason, judgement.best, judgement.final, judged=not judgement.errors)
+        with contextlib.suppress(RecordError):
+            self.folder.write_json("verdict.json", verdict_record(stop.reason, reward, judgement))
+        self._end(stop, judgement, reward)
+        self._status("done", stop.reason.value)
+        return self._result(stop, judgement, reward)
+
+    def _left(self) -> EpisodeResult:
+        """Nothing more is recorded: `resume_episode` goes on from what is."""
+        stop = Stop(StopReason.CANCELLED, "left to be resumed")
+        return self._result(stop, recorded_judgement(self.log.ledger), None, finished=False)
+
+    def _leaving(self) -> bool:
+        return self.controls.leaving
+
+    def _end(self, stop: Stop, judgement: Judgement, reward: int | None) -> None:
+        """The last event, unless something is still owed: a run whose judgement failed can be resumed to be judged."""
+        if judgement.errors:
+            return
+        ledger = self.log.ledger
+        with contextlib.suppress(RecordError):
+            self.log.record(
+                RunEnd,
+                reason=stop.reason,
+                reward=reward,
+                turns=ledger.turns,
+                prompt_tokens=ledger.prompt_tokens,
+                completion_tokens=ledger.completion_tokens,
+                cost_usd=ledger.total_cost_usd,
+                wall_s=self.clock.elapsed_s(),
+            )
+
+    def _recorded(self, end: RunEnd) -> EpisodeResult:
+        judgement = recorded_judgement(self.log.ledger)
+        detail = self.log.ledger.stop.detail if self.log.ledger.stop else ""
+        return self._result(Stop(end.reason, detail), judgement, end.reward, wall_s=end.wall_s)
+
+    def _result(
+        self,
+        stop: Stop,
+        judgement: Judgement,
+        reward: int | None,
+        *,
+        finished: bool = True,
+        wall_s: float | None = None,
+    ) -> EpisodeResult:
+        ledger = self.log.ledger
+        return EpisodeResult(
+            run_dir=self.folder.path,
+            reason=stop.reason,
+            reward=reward,
+            best=judgement.best,
+            final=judgement.final,
+            turns=ledger.turns,
+            prompt_tokens=ledger.prompt_tokens,
+            completion_tokens=ledger.completion_tokens,
+            cost_usd=ledger.total_cost_usd,
+            wall_s=self.clock.elapsed_s() if wall_s is None else wall_s,
+            detail=stop.detail,
+            judge_errors=tuple(judgement.errors),
+            finished=finished,
+        )
+
+    def _status(self, phase: Phase, detail: str) -> None:
+        self.listener.on_status(Status(phase, detail, self.log.ledger.turns, time.time()))
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("cuda-agent")
+    except importlib.metadata.PackageNotFoundError:
+        return "checkout"

@@ -1,0 +1,88 @@
+"""Plays the loop until something stops it, and turns whatever that was into one recorded StopReason."""
+
+import contextlib
+import sqlite3
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+from agent.backends.replay import ScriptEnd
+from agent.errors import BackendError, ContextOverflow, JudgeError, RecordError, SandboxError
+from agent.loop.graph import run_graph
+from agent.loop.limits import Stop, check
+from agent.loop.session import Session
+from agent.loop.steps import close_pending
+from agent.loop.waiting import Interrupted, OutOfTime
+from agent.trajectory.events import StopEvent, StopReason
+
+DETAIL_CHARS: Final = 2000
+
+
+def play(session: Session, begin: Callable[[], None]) -> tuple[Stop | None, Exception | None]:
+    """`begin`, then the graph. The stop is recorded, every open call has its observation before.
+
+    (None, None) when a person quit: nothing is recorded, so that the run can be resumed. The exception is what caused
+    the stop, if one did.
+    """
+    stop, error = _until_stopped(session, begin)
+    if stop is not None:
+        # Where nothing can be recorded any more, the log ends with what is intact; a resumed run goes on from there.
+        with contextlib.suppress(RecordError):
+            close_pending(session)
+            session.log.record(StopEvent, reason=stop.reason, detail=stop.detail)
+    return stop, error
+
+
+def _until_stopped(session: Session, begin: Callable[[], None]) -> tuple[Stop | None, Exception | None]:
+    try:
+        begin()
+        run_graph(session, between=lambda: _go_on(session))
+    except Interrupted:
+        pass
+    except Exception as error:  # noqa: BLE001 - the edge where a fault becomes a recorded stop reason
+        return stop_of(error), error
+    if session.controls.quit_requested:
+        return None, None
+    if session.controls.stop_requested:
+        return Stop(StopReason.CANCELLED, "a person or a signal asked to stop"), None
+    stop = check(session.config.limits, session.ledger, session.clock.elapsed_s())
+    return stop or Stop(StopReason.INTERNAL, "the graph ended without a reason"), None
+
+
+def stop_of(error: Exception) -> Stop:
+    """The reason that an exception stands for."""
+    match error:
+        case OutOfTime():
+            return Stop(StopReason.TIME, "the time budget ended during a step")
+        case ScriptEnd():
+            return Stop(StopReason.SCRIPT_END, str(error))
+        case ContextOverflow():
+            return Stop(StopReason.CONTEXT, str(error))
+        case BackendError():
+            return Stop(StopReason.BACKEND, f"{error.kind}: {error}")
+        case SandboxError():
+            detail = f"{error} {error.post_mortem}".strip()
+            return Stop(StopReason.OOM if error.oom else StopReason.SANDBOX, detail[:DETAIL_CHARS])
+        case RecordError() | sqlite3.OperationalError():
+            return Stop(StopReason.DISK_FULL, str(error))
+        case JudgeError():
+            return Stop(StopReason.SANDBOX, str(error))
+        case _:
+            return Stop(StopReason.INTERNAL, "".join(traceback.format_exception(error))[-DETAIL_CHARS:])
+
+
+def _go_on(session: Session) -> bool:
+    """Between two steps, when a person asked for something: whether the loop goes on."""
+    if session.controls.leaving:
+        return False
+    session.controls.clear_pause()
+    if session.operator is None:
+        return True
+    choice = session.ask(lambda operator: operator.paused())
+    if choice.kind == "message" and choice.text.strip():
+        session.person.append(choice.text)
+    elif choice.kind == "stop":
+        session.controls.request_stop()
+    elif choice.kind == "quit":
+        session.controls.request_quit()
+    return not session.controls.leaving

@@ -1,0 +1,198 @@
+"""The two steps of an episode, recorded as they happen: think (one reply of the model) and act (one of its calls)."""
+
+from typing import Final
+
+from agent.backends.base import Reply, ToolCall
+from agent.loop.actions import ACTIONS, REPEATABLE, Action, Invalid, Submit, parse_call, tool_schemas
+from agent.loop.keeping import keep_submission, weakest_speedup, workspace_sha256
+from agent.loop.limits import command_timeout_s, nearly_spent, remaining_s
+from agent.loop.perform import perform
+from agent.loop.prompts import render
+from agent.loop.session import Session
+from agent.loop.waiting import wait_for
+from agent.loop.workbench import Outcome
+from agent.trajectory.events import ActionEvent, ObservationEvent, ReplyEvent, SnapshotEvent
+
+MOST_CALLS: Final = 16
+
+
+def think(session: Session) -> None:
+    """Say what is owed to the model, ask it once, record the reply whether or not it can be used.
+
+    Raises BackendError, ContextOverflow, ScriptEnd, Interrupted, OutOfTime; then no reply is recorded.
+    """
+    _settle(session)
+    turn = session.ledger.turns + 1
+    session.status("thinking", session.backend.name)
+    messages, schemas = tuple(session.log.conversation.messages), tool_schemas()
+    reply = wait_for(
+        lambda: session.backend.chat(messages, schemas),
+        leave=lambda: session.controls.leaving,
+        timeout_s=remaining_s(session.config.limits, session.clock.elapsed_s()),
+    )
+    reply = with_unique_ids(reply, turn, session.ledger.call_ids)
+    session.log.record(ReplyEvent, turn=turn, reply=reply, format_error=format_error(reply))
+
+
+def act(session: Session) -> None:
+    """Give the first pending call of the last reply its observation, executing it where that is right."""
+    call = next(iter(session.ledger.pending.values()))
+    parsed = parse_call(call)
+    refusal = _why_not(session, parsed)
+    if refusal is not None:
+        _observe(session, call, refusal)
+        return
+    assert isinstance(parsed, Action)
+    session.log.record(
+        ActionEvent,
+        turn=session.ledger.turns,
+        call_id=call.id,
+        name=call.name,
+        arguments=parsed.arguments.model_dump(exclude_none=True),
+    )
+    _execute(session, call, parsed)
+
+
+def recover(session: Session) -> tuple[str, ...]:
+    """After a crash: ids of calls that were begun, have no observation and must not simply run again.
+
+    Calls that were never begun are still pending and will be executed; REPEATABLE ones that were begun run again.
+    """
+    begun = session.ledger.begun
+    if begun is None or begun.name in REPEATABLE:
+        return ()
+    return (begun.call_id,)
+
+
+def redo(session: Session) -> None:
+    """Finish the action that a crash left without an observation, without recording it a second time."""
+    begun = session.ledger.begun
+    if begun is None:
+        return
+    call = session.ledger.pending[begun.call_id]
+    if begun.name not in REPEATABLE:
+        _observe(session, call, Outcome(render("not_executed", why="crash"), "not_executed"))
+        return
+    parsed = parse_call(call)
+    assert isinstance(parsed, Action)
+    _execute(session, call, parsed)
+
+
+def close_pending(session: Session) -> None:
+    """Every call id gets its observation, also when the loop ends in the middle of a reply."""
+    for call in tuple(session.ledger.pending.values()):
+        _observe(session, call, Outcome(render("not_executed", why="stop"), "not_executed"))
+
+
+def format_error(reply: Reply) -> str | None:
+    """Why nothing in a reply can be executed; None when at least one call can. A refusal is no format error."""
+    if reply.refusal is not None or reply.finish_reason == "refusal":
+        return None
+    if reply.finish_reason == "length":
+        return "the reply was cut off at the output limit"
+    if not reply.calls:
+        return str(reply.raw.get("format_error") or "the reply held no action")
+    problems = [parsed.problem for call in reply.calls if isinstance(parsed := parse_call(call), Invalid)]
+    return problems[0] if len(problems) == len(reply.calls) else None
+
+
+def with_unique_ids(reply: Reply, turn: int, taken: set[str]) -> Reply:
+    """Servers send empty and repeated call ids; within one run every id must be unique. `raw` keeps what was sent."""
+    seen, calls = set(taken), []
+    for index, call in enumerate(reply.calls):
+        name = call.id if call.id and call.id not in seen else f"call-{turn}-{index}"
+        while name in seen:
+            name += "x"
+        seen.add(name)
+        calls.append(call if name == call.id else call.model_copy(update={"id": name}))
+    return reply.model_copy(update={"calls": tuple(calls)})
+
+
+def _settle(session: Session) -> None:
+    if session.ledger.owes_complaint:
+        generic = render("format_error", length=session.ledger.truncated, names=tuple(ACTIONS))
+        session.say(session.ledger.complaint or generic, "format_error")
+    for text in session.person:
+        session.say(text, "person")
+    session.person.clear()
+    left = nearly_spent(session.config.limits, session.ledger, session.clock.elapsed_s())
+    if left and not session.ledger.warned:
+        session.say(render("budget", left=left), "limit")
+
+
+def _why_not(session: Session, parsed: Action | Invalid) -> Outcome | None:
+    if session.ledger.truncated:
+        return Outcome(render("not_executed", why="length"), "not_executed")
+    if session.ledger.observed >= MOST_CALLS:
+        return Outcome(render("not_executed", why="too_many", most=MOST_CALLS), "not_executed")
+    if isinstance(parsed, Invalid):
+        text = render("invalid", problem=parsed.problem, schema=parsed.schema, names=tuple(ACTIONS))
+        return Outcome(text, "invalid")
+    allowed, message = session.confirmed(parsed.name, parsed.arguments.model_dump(exclude_none=True))
+    return None if allowed else Outcome(render("denied", message=message), "denied")
+
+
+def _execute(session: Session, call: ToolCall, action: Action) -> None:
+    outcome = _submit(session) if isinstance(action.arguments, Submit) else _perform(session, action)
+    if outcome.status == "ok" and action.name in ("verify", "profile"):
+        _snapshot(session, outcome)
+    _observe(session, call, outcome)
+
+
+def _perform(session: Session, action: Action) -> Outcome:
+    limits = session.config.limits
+    is_tool = action.name in ("compile", "verify", "profile")
+    timeout_s = command_timeout_s(
+        limits,
+        session.clock.elapsed_s(),
+        wanted_s=getattr(action.arguments, "timeout_s", None),
+        most_s=limits.tool_timeout_s if is_tool else limits.command_timeout_s,
+    )
+    log_name = f"{session.ledger.actions:04d}-{action.name}.log"
+    session.status("acting", _describe(action))
+    return wait_for(
+        lambda: perform(session.bench, action, timeout_s=timeout_s, log_name=log_name),
+        leave=lambda: session.controls.leaving,
+        give_up=session.bench.sandbox.close,
+    )
+
+
+def _submit(session: Session) -> Outcome:
+    """The first submit of something unverified only says so; a second one is accepted."""
+    sha256 = workspace_sha256(session.folder.workspace)
+    if sha256 in session.ledger.verified or session.ledger.submit_warned:
+        return Outcome(render("submitted"), "ok")
+    has_best = bool(session.ledger.best_sha256)
+    return Outcome(render("submit_unverified", missing=sha256 is None, has_best=has_best), "failed")
+
+
+def _snapshot(session: Session, outcome: Outcome) -> None:
+    speedup = weakest_speedup(outcome.report or {})
+    best = session.ledger.best_speedup
+    is_best = best is None if speedup is None else best is None or speedup > best
+    sha256 = keep_submission(session.folder, is_best=is_best)
+    session.log.record(
+        SnapshotEvent, turn=session.ledger.turns, submission_sha256=sha256, speedup=speedup, is_best=is_best
+    )
+
+
+def _observe(session: Session, call: ToolCall, outcome: Outcome) -> None:
+    session.log.record(
+        ObservationEvent,
+        turn=session.ledger.turns,
+        call_id=call.id,
+        name=call.name,
+        text=outcome.text,
+        status=outcome.status,
+        exit_code=outcome.exit_code,
+        duration_s=outcome.duration_s,
+        report=outcome.report,
+        log=outcome.log,
+        diff=outcome.diff,
+    )
+
+
+def _describe(action: Action) -> str:
+    first = next(iter(action.arguments.model_dump().values()), "")
+    line = str(first).strip().splitlines()
+    return f"{action.name} {line[0][:120]}" if line else action.name
