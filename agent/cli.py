@@ -1,0 +1,398 @@
+"""The command line: commands, their options and their exit codes; everything else is imported when a command runs."""
+
+import errno
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from agent.errors import EXIT_USAGE, AgentError
+from agent.ui.console import prepare_streams, print_error, silence
+
+# The classes of the parser's errors have moved between releases; BadParameter is public in all of them.
+_ParserError: type[Exception] = typer.BadParameter.__mro__[2]
+
+
+class Target(StrEnum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class Policy(StrEnum):
+    strict = "strict"
+    open = "open"
+
+
+class Precision(StrEnum):
+    strict = "strict"
+    tf32 = "tf32"
+    bf16 = "bf16"
+
+
+class SandboxKind(StrEnum):
+    auto = "auto"
+    docker = "docker"
+    bubblewrap = "bubblewrap"
+    none = "none"
+
+
+class ToolProtocol(StrEnum):
+    auto = "auto"
+    native = "native"
+    text = "text"
+
+
+class RewardRule(StrEnum):
+    interval = "interval"
+    paper = "paper"
+
+
+app = typer.Typer(
+    name="agent",
+    help="A language model turns a PyTorch model.py into faster kernels, and has to prove it.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+image_app = typer.Typer(help="The Docker image that sandboxes run in.", no_args_is_help=True)
+sandbox_app = typer.Typer(help="Sandboxes that runs on this machine have left behind.", no_args_is_help=True)
+app.add_typer(image_app, name="image")
+app.add_typer(sandbox_app, name="sandbox")
+
+TargetOption = Annotated[Target | None, typer.Option(help="auto: cuda where an NVIDIA device is present.")]
+PolicyOption = Annotated[Policy | None, typer.Option(help="strict: own kernels only; open: whatever computes.")]
+PrecisionOption = Annotated[Precision | None, typer.Option(help="Arithmetic allowed to both sides.")]
+RewardOption = Annotated[
+    RewardRule | None,
+    typer.Option(
+        "--reward",
+        help="What 'more than 5 % faster' looks at: the interval's lower bound, or the point estimate.",
+    ),
+]
+SandboxOption = Annotated[
+    SandboxKind | None,
+    typer.Option(help="auto: docker where an engine answers, else bubblewrap."),
+]
+ConsentOption = Annotated[
+    bool,
+    typer.Option(
+        "--i-understand-this-runs-model-code-on-my-machine",
+        help="Consent that --sandbox none needs.",
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="A.B=C", help="Any setting, for instance --set limits.repeats=6. Repeatable."),
+]
+ConfigOption = Annotated[
+    list[Path] | None,
+    typer.Option("--config", metavar="FILE", help="An agent.toml, or the config.json of a run. Repeatable."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.", hidden=True)]
+
+
+@app.command()
+def optimize(
+    model: Annotated[
+        Path | None, typer.Argument(metavar="MODEL.py", help="class Model, get_inputs(), get_init_inputs()")
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(help="auto, openai, replay, or module:Class.", metavar="NAME"),
+    ] = None,
+    model_name: Annotated[
+        str | None,
+        typer.Option("--model", help="Name of the model at the server.", metavar="NAME"),
+    ] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(help="Root of an OpenAI-compatible API.", metavar="URL"),
+    ] = None,
+    api_key_env: Annotated[
+        str | None,
+        typer.Option(help="Variable that holds the key.", metavar="VARIABLE"),
+    ] = None,
+    script: Annotated[
+        str | None,
+        typer.Option(help="Replay a run folder or a hand-written script.", metavar="PATH"),
+    ] = None,
+    tool_protocol: Annotated[
+        ToolProtocol | None,
+        typer.Option(help="How the model calls actions: native calls or fenced text."),
+    ] = None,
+    target: TargetOption = None,
+    policy: PolicyOption = None,
+    precision: PrecisionOption = None,
+    reward: RewardOption = None,
+    sandbox: SandboxOption = None,
+    consent: ConsentOption = False,
+    turns: Annotated[int | None, typer.Option(help="Turns of the model; 0: no limit.", min=0, metavar="N")] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(help="90, 15m, 1h30m; 0: no limit.", metavar="DURATION"),
+    ] = None,
+    tokens: Annotated[str | None, typer.Option(help="500k, 2M; 0: no limit.", metavar="COUNT")] = None,
+    cost: Annotated[
+        float | None,
+        typer.Option(help="US dollars; 0: no limit.", min=0, metavar="USD"),
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Independent tries, one after the other.", min=1, metavar="N")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with a run that was cut off or stopped.")
+    ] = None,
+    confirm: Annotated[bool, typer.Option("--confirm", help="Ask before each action.")] = False,
+    settings: SetOption = None,
+    config: ConfigOption = None,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", metavar="RUNS", help="Folder for runs."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One event per line, then a result object.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="The final table only.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Plain lines in a terminal too.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Print the diff of each edit.")] = False,
+    debug: DebugOption = False,
+) -> int:
+    """Let a language model write faster kernels for MODEL.py, judge them, and report.
+
+    Exit code: 0 verified and faster, 1 not, 2 usage, 3 infrastructure.
+    """
+    from agent.ui.optimize import Request, run_optimize
+    from agent.ui.quantities import parse_count, parse_duration
+
+    flags: dict[str, Any] = {
+        "backend.name": backend,
+        "backend.model": model_name,
+        "backend.base_url": base_url,
+        "backend.api_key_env": api_key_env,
+        "backend.script": script,
+        "backend.tool_protocol": tool_protocol,
+        **_judging_flags(target, policy, precision, reward, sandbox, consent),
+        "limits.turns": turns,
+        "limits.time_s": None if time is None else parse_duration(time),
+        "limits.tokens": None if tokens is None else parse_count(tokens),
+        "limits.cost_usd": cost,
+        "run.output": output,
+        "run.samples": samples,
+        "run.confirm": confirm or None,
+    }
+    style: Literal["auto", "plain", "quiet", "json"] = (
+        "json" if json else "quiet" if quiet else "plain" if plain else "auto"
+    )
+    request = Request(
+        model=model,
+        resume=resume,
+        files=tuple(config or ()),
+        settings=tuple(settings or ()),
+        flags=flags,
+        style=style,
+        diff=diff,
+    )
+    return run_optimize(request)
+
+
+@app.command()
+def judge(
+    submission: Annotated[
+        list[Path], typer.Argument(metavar="WORKSPACE | MODEL.py MODEL_NEW.py", help="What is to be judged.")
+    ],
+    target: TargetOption = None,
+    policy: PolicyOption = None,
+    precision: PrecisionOption = None,
+    reward: RewardOption = None,
+    sandbox: SandboxOption = None,
+    consent: ConsentOption = False,
+    settings: SetOption = None,
+    config: ConfigOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Exactly one JSON object: the verdict.")] = False,
+    debug: DebugOption = False,
+) -> int:
+    """Build, check and time a submission in a fresh sandbox.
+
+    Exit code: 0 accepted, 1 rejected, 2 usage, 3 infrastructure or a task that cannot be judged.
+    """
+    from agent.ui.judge import run_judge
+
+    flags = _judging_flags(target, policy, precision, reward, sandbox, consent)
+    return run_judge(submission, files=tuple(config or ()), settings=tuple(settings or ()), flags=flags, json=json)
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a folder of runs: the newest.")],
+    turn: Annotated[str | None, typer.Option("--turn", metavar="N|A-B", help="These turns only.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Everything in full, outputs from logs/.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Edits as diffs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="The selected events, one per line.")] = False,
+    debug: DebugOption = False,
+) -> int:
+    """Replay a run's log in the terminal: reasoning, actions, observations, verdicts."""
+    from agent.ui.show import run_show
+
+    return run_show(run, turns=turn, full=full, diff=diff, json=json)
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    debug: DebugOption = False,
+) -> int:
+    """Make report.md and report.html of a run again from its log."""
+    from agent.ui.report import run_report
+
+    return run_report(run)
+
+
+@app.command()
+def doctor(
+    sandbox: SandboxOption = None,
+    target: TargetOption = None,
+    settings: SetOption = None,
+    config: ConfigOption = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    debug: DebugOption = False,
+) -> int:
+    """Check what `agent optimize` needs on this machine, and say what to do about what is missing.
+
+    Exit code: 0 when `agent optimize` could run, 3 otherwise.
+    """
+    from agent.ui.doctor import run_doctor
+
+    flags = {"sandbox.kind": sandbox, "judge.target": target}
+    return run_doctor(files=tuple(config or ()), settings=tuple(settings or ()), flags=flags, json=json)
+
+
+@app.command()
+def version() -> int:
+    """Print the version."""
+    from agent import __version__
+
+    sys.stdout.write(f"cuda-agent {__version__}\n")
+    return 0
+
+
+@image_app.command("build")
+def image_build(
+    cpu: Annotated[bool, typer.Option("--cpu", help="For target cpu: a slim Debian.")] = False,
+    cuda: Annotated[bool, typer.Option("--cuda", help="For target cuda: NVIDIA's CUDA devel image.")] = False,
+    base_image: Annotated[
+        str | None, typer.Option(metavar="IMAGE", help="Another base image, Debian or Ubuntu with Python >= 3.11.")
+    ] = None,
+    wheels: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of wheels that pip looks into first.")
+    ] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Use the wheel folder only, no package index.")] = False,
+    ca_bundle: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="CA certificates for the build; they do not stay in the image.")
+    ] = None,
+    network: Annotated[
+        str | None, typer.Option(metavar="MODE", help="Network of the build, for instance host.")
+    ] = None,
+    debug: DebugOption = False,
+) -> int:
+    """Build the sandbox image with the Docker engine; the build log goes to standard error."""
+    from agent.errors import ConfigError
+    from agent.ui.image import run_build
+
+    if cpu == cuda:
+        raise ConfigError("give one of --cpu and --cuda")
+    return run_build(
+        "cpu" if cpu else "cuda",
+        base_image=base_image,
+        wheels=wheels,
+        ca_bundle=ca_bundle,
+        offline=offline,
+        network=network,
+    )
+
+
+@image_app.command("ls")
+def image_list(debug: DebugOption = False) -> int:
+    """List the sandbox images."""
+    from agent.ui.image import run_list
+
+    return run_list()
+
+
+@image_app.command("rm")
+def image_remove(
+    names: Annotated[list[str], typer.Argument(metavar="IMAGE...", help="Name or id, as `agent image ls` shows it.")],
+    force: Annotated[bool, typer.Option("--force", help="Even where a container uses it.")] = False,
+    debug: DebugOption = False,
+) -> int:
+    """Remove sandbox images."""
+    from agent.ui.image import run_remove
+
+    return run_remove(names, force=force)
+
+
+def _judging_flags(
+    target: Target | None,
+    policy: Policy | None,
+    precision: Precision | None,
+    reward: RewardRule | None,
+    sandbox: SandboxKind | None,
+    consent: bool,
+) -> dict[str, Any]:
+    return {
+        "judge.target": target,
+        "judge.policy": policy,
+        "judge.precision": precision,
+        "judge.reward": reward,
+        "sandbox.kind": sandbox,
+        "sandbox.i_understand": consent or None,
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; every error that a person can do something about is one clear line."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    prepare_streams()
+    try:
+        return _exit_code(app(arguments, prog_name="agent", standalone_mode=False))
+    except AgentError as error:
+        print_error(error, debug="--debug" in arguments)
+        return error.exit_code
+    except _ParserError as error:
+        return _usage(error)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.stderr.write("interrupted\n")
+        return 130
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            raise
+        silence(sys.stdout)
+        return 128 + 13
+    finally:
+        _flush()
+
+
+def _exit_code(result: Any) -> int:
+    return result if isinstance(result, int) else 0
+
+
+def _usage(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "agent"
+    message = error.format_message()
+    if message.startswith("Usage:"):  # a group without a command: the message is its help
+        sys.stderr.write(f"{message}\n")
+    else:
+        print_error(AgentError(message, hint=f"{command} --help lists what there is"))
+    return EXIT_USAGE
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        silence(sys.stdout)

@@ -1,0 +1,110 @@
+"""The person at the terminal: confirms actions one by one, and decides what becomes of a paused run."""
+
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.text import Text
+
+from agent.loop.control import Decision, PauseChoice
+from agent.ui.console import safe
+from agent.ui.views import View
+
+_SHOWN_LINES: Final = 40
+_CONFIRM: Final = "run it? [y]es, [n]o, [a]ll from now on"
+_PAUSED: Final = "paused: [c]ontinue, [m]essage to the model, [s]top and judge, [q]uit (resume later)"
+
+
+class TerminalOperator:
+    """Asks with plain lines of input. End of input at a question is the careful answer: not run; stop and judge."""
+
+    def __init__(self, console: Console, view: View) -> None:
+        self._console = console
+        self._view = view
+        self._run_all = False
+
+    def confirm(self, name: str, arguments: Mapping[str, Any]) -> Decision:
+        if self._run_all:
+            return Decision(run=True)
+        with self._view.suspended(), _interruptible():
+            self._show(name, arguments)
+            try:
+                return self._decide()
+            except (EOFError, KeyboardInterrupt):
+                return Decision(run=False, message="The person at the terminal did not allow this.")
+
+    def paused(self) -> PauseChoice:
+        with self._view.suspended(), _interruptible():
+            try:
+                return self._choose()
+            except EOFError:
+                return PauseChoice("stop")
+            except KeyboardInterrupt:
+                return PauseChoice("quit")
+
+    def _decide(self) -> Decision:
+        while True:
+            answer = self._ask(f"{_CONFIRM} > ").lower()
+            if answer in ("y", "yes"):
+                return Decision(run=True)
+            if answer in ("a", "all"):
+                self._run_all = True
+                return Decision(run=True)
+            if answer in ("n", "no"):
+                return Decision(run=False, message=self._ask("why (the model is told; Enter for no reason) > "))
+
+    def _choose(self) -> PauseChoice:
+        while True:
+            answer = self._ask(f"{_PAUSED} > ").lower()
+            if answer in ("c", "continue"):
+                return PauseChoice("continue")
+            if answer in ("s", "stop"):
+                return PauseChoice("stop")
+            if answer in ("q", "quit"):
+                return PauseChoice("quit")
+            if answer in ("m", "message") and (text := self._message()):
+                return PauseChoice("message", text)
+
+    def _message(self) -> str:
+        self._console.print(Text("message to the model; an empty line ends it", style="dim"))
+        lines = []
+        while line := self._ask("| "):
+            lines.append(line)
+        return "\n".join(lines)
+
+    def _ask(self, prompt: str) -> str:
+        # The prompt goes through input(), so that line editing knows how wide it is.
+        sys.stdout.flush()
+        return input(prompt).strip()
+
+    def _show(self, name: str, arguments: Mapping[str, Any]) -> None:
+        self._console.print(Text(f"the model wants to run {name}", style="bold yellow"))
+        for key, value in arguments.items():
+            if value is None:
+                continue
+            text, lexer = safe(str(value)), "bash" if key == "command" else "cpp" if key == "content" else "text"
+            if "\n" not in text and key != "command":
+                self._console.print(Text(f"  {key}: {text}"))
+                continue
+            lines = text.splitlines()
+            body = "\n".join(lines[:_SHOWN_LINES])
+            self._console.print(Text(f"  {key}:", style="dim"))
+            self._console.print(
+                Syntax(body, lexer, theme="ansi_dark", background_color="default", word_wrap=True, padding=(0, 4))
+            )
+            if len(lines) > _SHOWN_LINES:
+                self._console.print(Text(f"    … {len(lines) - _SHOWN_LINES} more lines", style="dim"))
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """While a question is open, ^C answers it instead of asking for a pause."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)

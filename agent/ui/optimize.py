@@ -1,0 +1,192 @@
+"""`agent optimize`: configuration, task and backend are checked first, then one episode after the other runs."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from agent.backends.base import Backend
+from agent.backends.registry import make_backend
+from agent.config import Config, default_files, load_config
+from agent.errors import AgentError, ConfigError
+from agent.judging.target import resolve_target
+from agent.loop.control import Controls
+from agent.loop.episode import run_episode
+from agent.sandbox.open import choose_kind
+from agent.tasks.task import Task, load_task
+from agent.trajectory.folder import RunFolder
+from agent.ui.console import make_console, print_error
+from agent.ui.heading import heading_of
+from agent.ui.live import LiveView
+from agent.ui.operator import TerminalOperator
+from agent.ui.outcome import Outcome, read_outcome, result_object
+from agent.ui.progress import Progress
+from agent.ui.report import write_report
+from agent.ui.signals import handled_signals
+from agent.ui.tables import print_outcome, print_samples
+from agent.ui.views import JsonView, PlainView, QuietView, View
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Style = Literal["auto", "plain", "quiet", "json"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for; `flags` maps dotted setting names to values, None where a flag was not given."""
+
+    model: Path | None = None
+    resume: Path | None = None
+    files: tuple[Path, ...] = ()
+    settings: tuple[str, ...] = ()
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    style: Style = "auto"
+    diff: bool = False
+
+
+@dataclass(frozen=True)
+class Session:
+    """Everything that the episodes of one command share."""
+
+    request: Request
+    config: Config
+    task: Task
+    backend: Backend
+    kind: str
+    console: "Console"
+    interactive: bool
+    controls: Controls
+
+    @property
+    def machine_readable(self) -> bool:
+        return self.request.style == "json"
+
+
+def run_optimize(request: Request) -> int:
+    """Returns the exit code: of the best episode, or 128 + n where signal n made it quit."""
+    folder = _resumed_folder(request)
+    config = _configuration(request, folder)
+    task = folder.task() if folder else _task(request)
+    session = _session(request, config, task)
+    try:
+        return _episodes(session, folder)
+    finally:
+        session.backend.close()
+
+
+def _resumed_folder(request: Request) -> RunFolder | None:
+    if request.resume is None:
+        return None
+    if request.model is not None:
+        raise ConfigError("--resume goes on with the task of its run", hint="leave MODEL.py away")
+    return RunFolder.open(request.resume)
+
+
+def _configuration(request: Request, folder: RunFolder | None) -> Config:
+    base = (folder.path / "config.json",) if folder else default_files(Path.cwd())
+    config = load_config(files=(*base, *request.files), settings=request.settings, flags=request.flags)
+    if folder and config.run.samples > 1:
+        config = config.model_copy(update={"run": config.run.model_copy(update={"samples": 1})})
+    # What is recorded is what was judged, not "auto".
+    return config.model_copy(update={"judge": config.judge.model_copy(update={"target": resolve_target(config.judge)})})
+
+
+def _task(request: Request) -> Task:
+    if request.model is None:
+        raise ConfigError("no MODEL.py was given", hint="agent optimize path/to/model.py, or --resume RUN")
+    return load_task(request.model)
+
+
+def _session(request: Request, config: Config, task: Task) -> Session:
+    console = make_console(stderr=request.style == "json")
+    interactive = request.style in ("auto", "plain") and sys.stdin.isatty() and sys.stdout.isatty()
+    if config.run.confirm and not interactive:
+        raise ConfigError(
+            "--confirm needs a terminal to ask in", hint="run it in a terminal, without --json and --quiet"
+        )
+    kind = choose_kind(config.sandbox)
+    controls = Controls()
+    backend = make_backend(config.backend, task_sha256=task.sha256, cancelled=lambda: controls.leaving)
+    return Session(request, config, task, backend, kind, console, interactive, controls)
+
+
+def _episodes(session: Session, resumed: RunFolder | None) -> int:
+    codes: list[int] = []
+    outcomes: list[Outcome] = []
+    for _ in range(session.config.run.samples):
+        folder = resumed or RunFolder.create(Path(session.config.run.output), session.task, session.config)
+        code, outcome = _episode(session, folder, resume=resumed is not None)
+        codes.append(code)
+        outcomes.append(outcome)
+        if session.controls.leaving:
+            break
+    if len(outcomes) > 1:
+        _summarise(session, outcomes)
+    if session.controls.quit_requested:
+        return codes[-1]
+    return min(codes)
+
+
+def _episode(session: Session, folder: RunFolder, *, resume: bool) -> tuple[int, Outcome]:
+    view = _view(session)
+    operator = TerminalOperator(session.console, view) if session.interactive else None
+    with handled_signals(session.controls, interactive=session.interactive, say=view.say_now) as signals:
+        earlier = read_outcome(folder).progress if resume else Progress()
+        view.begin(heading_of(session.config, session.task, folder, session.backend, session.kind), earlier)
+        try:
+            result = run_episode(
+                session.config,
+                session.task,
+                folder,
+                backend=session.backend,
+                listener=view,
+                operator=operator,
+                controls=session.controls,
+            )
+        finally:
+            view.close()
+    code = 128 + signals.quit_by if signals.quit_by else result.exit_code
+    outcome = _conclude(session, folder, view, code)
+    return code, outcome
+
+
+def _view(session: Session) -> View:
+    style, diff = session.request.style, session.request.diff
+    if style == "json":
+        return JsonView()
+    if style == "quiet":
+        return QuietView()
+    if style == "auto" and session.console.is_terminal and not session.console.is_dumb_terminal:
+        return LiveView(session.console, show_diff=diff, keys=session.interactive)
+    return PlainView(show_diff=diff)
+
+
+def _conclude(session: Session, folder: RunFolder, view: View, code: int) -> Outcome:
+    outcome = read_outcome(folder)
+    if outcome.finished:
+        try:
+            write_report(outcome)
+        except AgentError as error:  # a full disk takes the report, not the result
+            print_error(error)
+    if session.machine_readable:
+        view.result(result_object(outcome, code))
+    else:
+        with contextlib.suppress(OSError):
+            print_outcome(session.console, outcome)
+    return outcome
+
+
+def _summarise(session: Session, outcomes: list[Outcome]) -> None:
+    if not session.machine_readable:
+        print_samples(session.console, outcomes)
+        return
+    runs = [str(o.folder.path) for o in outcomes]
+    best = max(range(len(outcomes)), key=lambda i: outcomes[i].rank)
+    summary = {"type": "summary", "runs": runs, "best_run": runs[best], "rewards": [o.reward for o in outcomes]}
+    with contextlib.suppress(OSError):
+        sys.stdout.write(json.dumps(summary) + "\n")
+        sys.stdout.flush()

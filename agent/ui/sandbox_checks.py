@@ -1,0 +1,136 @@
+"""The checks of `agent doctor` about sandboxes: engine and image, namespaces, and a self-test inside a real sandbox."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from agent.assets import asset
+from agent.config import Config
+from agent.errors import AgentError
+from agent.judging.sandboxes import sandbox_limits
+from agent.sandbox.base import TOOLS, Mount, Sandbox, SandboxSpec
+from agent.sandbox.engine import connect, endpoint, has_image
+from agent.sandbox.image import image_name, images
+from agent.sandbox.open import open_sandbox
+from agent.ui.checks import Check
+
+_SELF_TEST_TIMEOUT_S: Final = 540.0
+_LAST_CHARS: Final = 300
+_ADVICE: Final = {
+    "no network": "this sandbox is not one: report it, and use another kind",
+    "user": "run agent as an ordinary user",
+    "executable /tmp": "/tmp must allow execution and have room: see sandbox.tmp_gb",
+    "g++": "install g++ (Debian: apt-get install g++)",
+    "nvcc": "install the CUDA toolkit (docker: agent image build --cuda)",
+    "GPU": "docker needs the NVIDIA Container Toolkit; check nvidia-smi; or --target cpu",
+}
+
+
+def check_docker(config: Config, target: Literal["cpu", "cuda"]) -> Iterator[Check]:
+    """Engine (endpoint, version) and the sandbox image; works with fewer rights than a running sandbox needs."""
+    needed = config.sandbox.kind == "docker"
+    try:
+        client = connect()
+    except AgentError as error:
+        yield Check("docker", "engine", "fail" if needed else "skip", error.message, error.hint, needed)
+        return
+    try:
+        yield Check("docker", "engine", "ok", f"{client.version().get('Version', '?')} at {endpoint(client)}")
+        yield _image(config, client, target, needed)
+    finally:
+        client.close()
+
+
+def _image(config: Config, client: Any, target: Literal["cpu", "cuda"], needed: bool) -> Check:
+    name = config.sandbox.image or image_name(target)
+    advice = f"agent image build --{target}"
+    if not has_image(client, name):
+        return Check("docker", "image", "fail", f"{name} is not there", advice, needed=needed)
+    if any(image.name == name and not image.current for image in images()):
+        return Check("docker", "image", "warn", f"{name} was built by another version of cuda-agent", advice)
+    return Check("docker", "image", "ok", name)
+
+
+def check_bubblewrap(config: Config) -> Iterator[Check]:
+    """Starts a real sandbox: a bwrap that is installed may still be forbidden to make namespaces."""
+    needed = config.sandbox.kind == "bubblewrap"
+    try:
+        with _Opened(config, "bubblewrap", "cpu") as sandbox:
+            done = sandbox.exec(["true"], timeout_s=20)
+    except AgentError as error:
+        yield Check("bubblewrap", "namespaces", "fail" if needed else "skip", error.message, error.hint, needed)
+        return
+    if not done.ok:
+        detail = done.stderr.text()[-_LAST_CHARS:] or f"`true` ended with {done.exit_code}"
+        yield Check("bubblewrap", "namespaces", "fail", detail, "use docker, or allow user namespaces", needed)
+        return
+    yield Check("bubblewrap", "namespaces", "ok", "a sandbox starts")
+
+
+def check_inside(config: Config, kind: str, target: Literal["cpu", "cuda"], *, needed: bool) -> Iterator[Check]:
+    """tools/self_test.py in a fresh sandbox of this kind."""
+    group = f"inside {kind}"
+    try:
+        with _Opened(config, kind, target) as sandbox:
+            argv = [sandbox.python, "-I", f"{TOOLS}/self_test.py", "--target", target]
+            done = sandbox.exec(argv, timeout_s=_SELF_TEST_TIMEOUT_S)
+    except AgentError as error:
+        yield Check(group, "start", "fail", error.message, error.hint, needed)
+        return
+    try:
+        results = json.loads(done.stdout.text())["checks"]
+    except (ValueError, KeyError, TypeError):
+        said = " ".join(done.stderr.text().split())[-_LAST_CHARS:]
+        detail = f"the self-test gave no report ({done.status}, exit {done.exit_code}): {said}"
+        advice = "is there a Python with torch at this path? see sandbox.python, sandbox.image"
+        yield Check(group, "self-test", "fail", detail, advice, needed)
+        return
+    for result in results:
+        yield _result(group, kind, result, needed=needed)
+
+
+def _result(group: str, kind: str, result: dict[str, Any], *, needed: bool) -> Check:
+    name, ok, detail = str(result["name"]), bool(result["ok"]), str(result["detail"])
+    if ok:
+        return Check(group, name, "ok", detail)
+    if kind == "none" and name in ("no network", "user"):
+        return Check(group, name, "warn", detail, "nothing confines this kind")
+    return Check(group, name, "fail", detail, _advice(name, kind), needed=needed)
+
+
+def _advice(name: str, kind: str) -> str:
+    if name.startswith("torch"):
+        image = "agent image build" if kind == "docker" else "pip install 'cuda-agent[local]', or set sandbox.python"
+        return f"torch does not work there: {image}"
+    return _ADVICE.get(name, "")
+
+
+class _Opened:
+    """A sandbox with an empty workspace and the tools, closed at the end; SandboxError where it cannot start."""
+
+    def __init__(self, config: Config, kind: str, target: Literal["cpu", "cuda"]) -> None:
+        self._config, self._kind, self._target = config, kind, target
+        self._folder = tempfile.TemporaryDirectory(prefix="agent-doctor-", ignore_cleanup_errors=True)
+        self._sandbox: Sandbox | None = None
+
+    def __enter__(self) -> Sandbox:
+        spec = SandboxSpec(
+            workspace=Path(self._folder.name),
+            mounts=(Mount(asset("tools"), TOOLS),),
+            limits=sandbox_limits(self._config.sandbox),
+            labels={"role": "doctor"},
+            gpus="all" if self._target == "cuda" else "none",
+        )
+        try:
+            self._sandbox = open_sandbox(self._config.sandbox, spec, target=self._target, kind=self._kind)
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        return self._sandbox
+
+    def __exit__(self, *error: object) -> None:
+        if self._sandbox is not None:
+            self._sandbox.close()
+        self._folder.cleanup()

@@ -1,0 +1,148 @@
+"""The final table of a run or of a judgement, as rich text: verdict, times, speed-ups, where the result is."""
+
+import shlex
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from agent.judging.reports import Verdict
+from agent.ui.console import one_line, safe
+from agent.ui.outcome import Outcome
+from agent.ui.quantities import show_cost, show_count, show_duration, show_speedup, show_us
+from agent.ui.summaries import REWARD_WORDS, STOP_WORDS, verdict_words
+
+_CALL_STYLES = {"faster": "green", "slower": "red", "inconclusive": "yellow"}
+_VERDICT_STYLES = {"accepted": "bold green", "rejected": "bold red", "error": "bold yellow"}
+
+
+def print_outcome(console: Console, outcome: Outcome) -> None:
+    """The end of `agent optimize`."""
+    console.print()
+    print_headline(console, outcome.task.name, outcome.verdict)
+    if outcome.verdict:
+        print_times(console, outcome.verdict)
+    _facts(console, _outcome_facts(outcome))
+
+
+def print_verdict(console: Console, title: str, verdict: Verdict) -> None:
+    """The end of `agent judge`."""
+    print_headline(console, title, verdict)
+    print_times(console, verdict)
+    facts = [("rules", f"target {verdict.target}, policy {verdict.policy}, precision {verdict.precision}")]
+    if device := device_words(verdict):
+        facts.append(("machine", device))
+    _facts(console, facts)
+
+
+def print_samples(console: Console, outcomes: list[Outcome]) -> None:
+    """The end of `agent optimize --samples N`: one row a try, the best one marked."""
+    best = max(outcomes, key=lambda outcome: outcome.rank)
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for name in ("  ", "reward", "over eager", "over torch.compile", "turns", "cost"):
+        table.add_column(name, no_wrap=True, justify="right")
+    table.add_column("run", no_wrap=True, overflow="fold")
+    for outcome in outcomes:
+        verdict, progress = outcome.verdict, outcome.progress
+        table.add_row(
+            "★" if outcome is best and len(outcomes) > 1 else "",
+            "–" if outcome.reward is None else str(outcome.reward),
+            speedup_words(verdict, "eager") if verdict else "–",
+            speedup_words(verdict, "compile") if verdict else "–",
+            str(progress.turn),
+            show_cost(progress.cost_usd),
+            outcome.folder.run_id,
+        )
+    console.print()
+    console.print(Text(f"{len(outcomes)} tries", style="bold"))
+    console.print(table)
+    _facts(console, [("best", str(best.folder.path))])
+
+
+def print_headline(console: Console, title: str, verdict: Verdict | None) -> None:
+    line = Text(f"{safe(title)}: ", style="bold")
+    if verdict is None:
+        line.append("nothing was judged", style="bold yellow")
+    else:
+        line.append(verdict.verdict, style=_VERDICT_STYLES[verdict.verdict])
+        if verdict.reward is not None:
+            line.append(f", reward {verdict.reward}: {REWARD_WORDS[verdict.reward]}")
+    console.print(line)
+    for reason in verdict.reasons if verdict else ():
+        console.print(Text(f"  ✗ {reason.code}: {safe(reason.detail)}", style="red"))
+
+
+def print_times(console: Console, verdict: Verdict) -> None:
+    """Median times and speed-ups; nothing where nothing was timed."""
+    if verdict.median_us is None or verdict.speedup is None:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    for name in ("  one forward", "median", "candidate is", "95 % interval", ""):
+        table.add_column(name, no_wrap=True, justify="left" if name in ("  one forward", "") else "right")
+    table.add_row("  candidate", show_us(verdict.median_us.candidate), "", "", "")
+    for label, median, key in (
+        ("  eager", verdict.median_us.eager, "eager"),
+        ("  torch.compile", verdict.median_us.compile, "compile"),
+    ):
+        speedup = dict(verdict.speedup).get(key)  # type: ignore[call-overload]
+        if speedup is None:
+            continue
+        call = Text(speedup.call, style=_CALL_STYLES[speedup.call])
+        interval = f"{speedup.low:.2f}–{speedup.high:.2f}"
+        table.add_row(label, show_us(median), f"{speedup.ratio:.2f}×", interval, call)
+    console.print(table)
+
+
+def device_words(verdict: Verdict) -> str:
+    """`name, key=value, …` of whatever the judge says about the machine, short values only."""
+    parts = [str(verdict.device[key]) for key in ("name", "model") if verdict.device.get(key)][:1]
+    for key, value in verdict.device.items():
+        if key not in ("name", "model") and isinstance(value, str | int | float) and not isinstance(value, bool):
+            parts.append(f"{key.replace('_', ' ')} {value}")
+    return one_line(", ".join(parts), 200)
+
+
+def _outcome_facts(outcome: Outcome) -> list[tuple[str, str]]:
+    progress = outcome.progress
+    facts = []
+    if outcome.reason:
+        detail = progress.stop.detail if progress.stop else ""
+        facts.append(("ended", STOP_WORDS[outcome.reason] + (f" ({one_line(detail)})" if detail else "")))
+    if outcome.subject:
+        facts.append(("judged", judged_words(outcome)))
+    cost = show_cost(progress.cost_usd) if progress.replies else "$0"
+    spent = f"{progress.turn} turns, {show_duration(progress.elapsed_s)}, {show_count(progress.tokens)} tokens, {cost}"
+    facts.append(("spent", spent))
+    facts.append(("run", str(outcome.folder.path)))
+    if not outcome.finished:
+        facts.append(("go on", f"agent optimize --resume {shell_word(str(outcome.folder.path))}"))
+    elif (outcome.folder.path / "report.md").is_file():
+        facts.append(("report", str(outcome.folder.path / "report.md")))
+    return facts
+
+
+def judged_words(outcome: Outcome) -> str:
+    best, final = (outcome.progress.verdicts.get(name) for name in ("best", "final"))
+    turn = f" (turn {outcome.progress.best_turn})" if outcome.progress.best_turn else ""
+    if best and final and best.submission_sha256 == final.submission_sha256:
+        return f"the best submission{turn}, which is also the final state"
+    if outcome.subject == "final":
+        other = f"; best in between: {verdict_words(outcome.best)}" if outcome.best else ""
+        return f"the final state{other}"
+    other = f"; final state: {verdict_words(outcome.final)}" if outcome.final else ""
+    return f"the best submission{turn}{other}"
+
+
+def _facts(console: Console, facts: list[tuple[str, str]]) -> None:
+    for name, value in facts:
+        # soft_wrap: a path must stay in one piece to be copied.
+        console.print(Text.assemble((f"  {name:<8} ", "dim"), safe(value)), soft_wrap=True)
+
+
+def speedup_words(verdict: Verdict, key: str) -> str:
+    return show_speedup(dict(verdict.speedup or {}).get(key))  # type: ignore[call-overload]
+
+
+def shell_word(text: str) -> str:
+    """Quoted for a POSIX shell where needed."""
+    return shlex.quote(text)
