@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from agent.backends.base import ToolCall, ToolSchema
 from agent.loop.prompts import action_texts
@@ -14,14 +14,15 @@ COMMAND_BYTES: Final = 120_000  # the kernel refuses a single argument above 128
 FILE_CHARS: Final = 2_000_000
 
 
-def _encodable(text: str) -> str:
+def _encodable(value: object) -> object:
     try:
-        text.encode("utf-8")
+        if isinstance(value, str):
+            value.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(
             f"holds a lone surrogate at character {error.start}, which no file or command can hold"
         ) from None
-    return text
+    return value
 
 
 def _command(text: str) -> str:
@@ -38,8 +39,9 @@ def _path(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_encodable)]
-Path = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_encodable), AfterValidator(_path)]
+Text = Annotated[str, Field(max_length=FILE_CHARS), BeforeValidator(_encodable)]
+Nonempty = Annotated[str, Field(min_length=1, max_length=FILE_CHARS), BeforeValidator(_encodable)]
+Path = Annotated[str, Field(min_length=1, max_length=1000), BeforeValidator(_encodable), AfterValidator(_path)]
 
 
 class Arguments(BaseModel):
@@ -49,19 +51,19 @@ class Arguments(BaseModel):
 
 
 class Bash(Arguments):
-    command: Annotated[Text, Field(min_length=1), AfterValidator(_command)]
+    command: Annotated[Nonempty, AfterValidator(_command)]
     timeout_s: float | None = Field(None, gt=0)
 
 
 class WriteFile(Arguments):
     path: Path
-    content: Annotated[Text, Field(max_length=FILE_CHARS)]
+    content: Text
 
 
 class EditFile(Arguments):
     path: Path
-    old: Annotated[Text, Field(min_length=1, max_length=FILE_CHARS)]
-    new: Annotated[Text, Field(max_length=FILE_CHARS)]
+    old: Nonempty
+    new: Text
 
 
 class Compile(Arguments):

@@ -12,9 +12,9 @@ from agent.errors import TaskError
 
 MAX_BYTES: Final = 4 << 20
 REQUIRED: Final = (
-    ("Model", "a class `Model(torch.nn.Module)`"),
-    ("get_inputs", "a function `get_inputs()` that returns the list of forward arguments"),
-    ("get_init_inputs", "a function `get_init_inputs()` that returns the list of constructor arguments"),
+    ("Model", "class `Model(torch.nn.Module)`"),
+    ("get_inputs", "function `get_inputs()` that returns the list of forward arguments"),
+    ("get_init_inputs", "function `get_init_inputs()` that returns the list of constructor arguments"),
 )
 
 
