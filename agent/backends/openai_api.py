@@ -104,7 +104,7 @@ class OpenAIBackend:
     def models(self) -> tuple[str, ...]:
         """Names that the server lists at /models; empty where it lists none. Raises BackendError when unreachable."""
         try:
-            with self._errors(tools=False):
+            with self._errors():
                 client = self._connect().with_options(timeout=min(30.0, self.config.timeout_s))
                 with client.models.with_streaming_response.list() as response:
                     page = _decode(response.read(), response.headers.get("content-type", ""))
@@ -133,7 +133,7 @@ class OpenAIBackend:
             self._limit_field = next(name for name in _LIMIT_FIELDS if name != self._limit_field)
 
     def _exchange(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Any:
-        with self._errors(tools=bool(tools)):
+        with self._errors(chat=True, tools=bool(tools)):
             create = self._connect().chat.completions.with_streaming_response.create
             with create(model=self.config.model, messages=messages, extra_body=self._fields(tools)) as response:
                 content_type = response.headers.get("content-type", "")
@@ -159,7 +159,7 @@ class OpenAIBackend:
         return {**given, **clean_json(config.extra_body)}
 
     @contextmanager
-    def _errors(self, *, tools: bool) -> Iterator[None]:
+    def _errors(self, *, chat: bool = False, tools: bool = False) -> Iterator[None]:
         """Every way in which a request can fail, as RequestFailed or as an error that ends the turn."""
         import openai
 
@@ -168,7 +168,7 @@ class OpenAIBackend:
         except openai.APIConnectionError as error:
             raise RequestFailed(self._transport_failure(error.__cause__ or error)) from None
         except openai.APIStatusError as error:
-            raise self._status_error(error.status_code, error.response, tools=tools) from None
+            raise self._status_error(error.status_code, error.response, chat=chat, tools=tools) from None
         except (openai.OpenAIError, ValueError) as error:
             raise RequestFailed(Failure("protocol", f"unusable answer: {error}"[:300], attempt_limit=3)) from None
         except Exception as error:
@@ -188,9 +188,11 @@ class OpenAIBackend:
             return Failure("timeout", message, "raise backend.timeout_s", _FEW_ATTEMPTS)
         return Failure("unreachable", f"the connection to {self.base_url} broke off: {cause}".rstrip(": "))
 
-    def _status_error(self, status: int, response: Any, *, tools: bool) -> Exception:
+    def _status_error(self, status: int, response: Any, *, chat: bool, tools: bool) -> Exception:
         body = response.text
         failure = status_failure(status, body, dict(response.headers), key_name=self.config.api_key_env)
+        if not chat:
+            return RequestFailed(failure)
         if is_overflow(status, body):
             return ContextOverflow(failure.message)
         if tools and refuses_tools(status, body):

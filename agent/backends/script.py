@@ -72,6 +72,8 @@ def _front_matter(lines: Sequence[str]) -> tuple[dict[str, str], int]:
         if line.strip() == "---":
             _check_front_matter(values, number)
             return values, number
+        if not line.strip():
+            continue
         key, colon, value = line.partition(":")
         key = key.strip()
         if not colon or key not in _KEYS or key in values:

@@ -151,7 +151,7 @@ def read_actions(reply: Reply, tools: Sequence[ToolSchema], *, turn: int) -> Rep
         complaint = _near_miss(found, reply.text, schemas)
         calls = tuple(
             ToolCall(id=f"text_{turn}_{k}", name=b.name, arguments=dump_object(arguments(b, schemas.get(b.name))))
-            for k, b in enumerate(found.blocks)
+            for k, b in enumerate(() if complaint else found.blocks)
         )
     except FormatError as error:
         complaint, calls = render_template("format_error.j2", kind="block", found=str(error)), ()

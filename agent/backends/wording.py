@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 
-def render_template(name: str, **values: Any) -> str:
+def render_template(name: str, /, **values: Any) -> str:
     """Raises jinja2.UndefinedError for a value that the template needs and did not get."""
     return str(_environment().get_template(name).render(**values))
 
