@@ -76,6 +76,8 @@ class Limits:
     cpus: float | None = None
     shm_bytes: int = 2 << 30
     tmp_bytes: int = 8 << 30
+    log_bytes: int = 256 << 20
+    """Largest complete log of one command on the host's disk."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,10 @@ class Sandbox(Protocol):
 
     def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
         """Replace a file atomically, making parent folders. Same errors as read; OSError if the disk is full."""
+        ...
+
+    def describe(self) -> str:
+        """One line for a person: kind, where it runs, user, limits in force, and what is missing here."""
         ...
 
     def close(self) -> None: ...

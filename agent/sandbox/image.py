@@ -102,7 +102,7 @@ def build(
                 decode=True,
             )
             _follow(stream, on_line or (lambda line: None))
-        _drop_build_stages(client)
+        _drop_leftovers(client)
         return str(client.images.get(image_name(target)).id)
     except _engine_errors() as error:
         raise SandboxError(f"building {image_name(target)} failed: {error}", hint="check `docker info`") from error
@@ -176,11 +176,12 @@ def _follow(stream: Iterator[dict[str, Any]], on_line: Callable[[str], None]) ->
             raise SandboxError(f"building the image failed: {str(error).strip()} (after: {last[:160]})", hint=hint)
 
 
-def _drop_build_stages(client: Any) -> None:
-    for image in client.images.list(all=True, filters={"label": LABEL_STAGE, "dangling": True}):
-        # A stage that another build uses right now stays; the next build drops it.
-        with contextlib.suppress(*_engine_errors()):
-            client.images.remove(image.id)
+def _drop_leftovers(client: Any) -> None:
+    for label in (LABEL_STAGE, LABEL_RECIPE):
+        for image in client.images.list(filters={"label": label, "dangling": True}):
+            # What another build or a running sandbox uses stays; the next build drops it.
+            with contextlib.suppress(*_engine_errors()):
+                client.images.remove(image.id)
 
 
 def _labels(target: str, base: str) -> dict[str, str]:

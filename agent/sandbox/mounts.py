@@ -1,0 +1,56 @@
+"""What is checked and prepared on the host before a sandbox mounts it."""
+
+import contextlib
+import os
+import shutil
+import stat
+from pathlib import Path, PurePosixPath
+
+from agent.errors import SandboxError
+from agent.sandbox.base import SandboxSpec
+
+
+def check_mounts(spec: SandboxSpec, *, readable_by_others: bool = False) -> None:
+    """Raise SandboxError for a missing source or a target that is no absolute path, naming the fix."""
+    if not spec.workspace.is_dir():
+        raise SandboxError(f"the workspace {spec.workspace} is not a folder", hint=f"mkdir -p '{spec.workspace}'")
+    for mount in spec.mounts:
+        target = PurePosixPath(mount.target)
+        if not target.is_absolute() or ".." in target.parts or len(target.parts) < 2:
+            raise SandboxError(f"mount target {mount.target} is not an absolute path below /")
+        if not mount.source.exists():
+            raise SandboxError(
+                f"cannot mount {mount.source} at {mount.target}: it does not exist", hint=f"ls -ld '{mount.source}'"
+            )
+        if readable_by_others:
+            _require_readable(mount.source)
+    if readable_by_others and spec.workspace_read_only:
+        _require_readable(spec.workspace)
+
+
+def give_to(folder: Path, user: tuple[int, int]) -> None:
+    """chown a folder and all below it, following nothing."""
+    try:
+        os.chown(folder, *user)
+        for _, folders, files, descriptor in os.fwalk(folder, follow_symlinks=False):
+            for name in (*folders, *files):
+                os.chown(name, *user, dir_fd=descriptor, follow_symlinks=False)
+    except OSError as error:
+        raise SandboxError(f"cannot give {folder} to the sandbox's user: {error}", hint=f"ls -ld '{folder}'") from error
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder that a sandbox wrote into: follows no link, opens folders without rights, never raises."""
+    with contextlib.suppress(OSError):
+        for _, folders, _, descriptor in os.fwalk(folder, follow_symlinks=False):
+            for name in folders:
+                if stat.S_ISDIR(os.lstat(name, dir_fd=descriptor).st_mode):
+                    os.chmod(name, 0o700, dir_fd=descriptor)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require_readable(path: Path) -> None:
+    mode = path.stat().st_mode
+    wanted = stat.S_IROTH | (stat.S_IXOTH if path.is_dir() else 0)
+    if mode & wanted != wanted:
+        raise SandboxError(f"the sandbox's user may not read {path}", hint=f"chmod -R o+rX '{path}'")

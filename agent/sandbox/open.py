@@ -1,0 +1,87 @@
+"""Which kind of sandbox is used here, and how one is opened."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from agent.config import SandboxConfig
+from agent.errors import SandboxError
+from agent.sandbox.base import Sandbox, SandboxSpec
+from agent.sandbox.bubblewrap import INSTALL_HINT, open_bubblewrap
+from agent.sandbox.docker import open_docker
+from agent.sandbox.engine import connect, endpoint, has_image
+from agent.sandbox.image import image_name
+from agent.sandbox.orphans import sweep
+from agent.sandbox.scratch import trial_folder
+from agent.sandbox.unconfined import open_unconfined
+
+
+@dataclass(frozen=True)
+class KindReport:
+    """Whether a kind works here; `detail` says where, or why not."""
+
+    kind: str
+    usable: bool
+    detail: str
+
+
+def open_sandbox(config: SandboxConfig, spec: SandboxSpec, *, target: str = "cpu", kind: str | None = None) -> Sandbox:
+    """Open a sandbox of `kind`, or of the kind that the configuration leads to. Raises SandboxError, ConfigError."""
+    chosen = kind or choose_kind(config, target=target)
+    _sweep_once(chosen)
+    if chosen == "docker":
+        return open_docker(spec, image=config.image, target=target)
+    if chosen == "bubblewrap":
+        return open_bubblewrap(spec, python=config.python)
+    return open_unconfined(spec, python=config.python, consent=config.i_understand)
+
+
+def choose_kind(config: SandboxConfig, *, target: str = "cpu") -> str:
+    """The configured kind; for auto docker where an engine answers and has the image, else bubblewrap.
+
+    Raises SandboxError that says what to install when neither works.
+    """
+    if config.kind != "auto":
+        return config.kind
+    docker = check_docker(config, target=target)
+    if docker.usable:
+        return "docker"
+    bubblewrap = check_bubblewrap(config)
+    if bubblewrap.usable:
+        return "bubblewrap"
+    raise SandboxError(
+        f"no sandbox works here; docker: {docker.detail}; bubblewrap: {bubblewrap.detail}",
+        hint=f"start a Docker engine and run `agent image build --target {target}`, or {INSTALL_HINT}",
+    )
+
+
+def check_docker(config: SandboxConfig, *, target: str = "cpu") -> KindReport:
+    try:
+        client = connect()
+    except SandboxError as error:
+        return KindReport("docker", False, error.message)
+    name = config.image or image_name(target)
+    try:
+        if has_image(client, name):
+            return KindReport("docker", True, f"{endpoint(client)}, image {name}")
+        return KindReport("docker", False, f"{endpoint(client)} answers but has no image {name}")
+    finally:
+        client.close()
+
+
+def check_bubblewrap(config: SandboxConfig) -> KindReport:
+    """Opens one and runs a command in it: only a try shows what a kernel permits."""
+    try:
+        with trial_folder() as folder:
+            sandbox = open_bubblewrap(SandboxSpec(workspace=folder), python=config.python)
+            try:
+                return KindReport("bubblewrap", True, sandbox.describe())
+            finally:
+                sandbox.close()
+    except SandboxError as error:
+        return KindReport("bubblewrap", False, str(error))
+
+
+@cache
+def _sweep_once(kind: str) -> None:
+    """Once per process and kind, because asking the engine takes time."""
+    sweep(kind)

@@ -1,0 +1,47 @@
+"""The private folder of a sandbox on the host (its /tmp and what is made up for it), with a note of who owns it."""
+
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from agent.sandbox.labels import owner_labels
+
+SCRATCH_PREFIX: Final = "cuda-agent-sandbox-"
+OWNER_FILE: Final = "owner.json"
+
+
+def make_scratch(labels: Mapping[str, str]) -> Path:
+    """A new folder with tmp/home in it; `labels` are added to the owner's."""
+    scratch = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
+    (scratch / OWNER_FILE).write_text(json.dumps(owner_labels() | dict(labels)), encoding="utf-8")
+    (scratch / "tmp" / "home").mkdir(parents=True)
+    return scratch
+
+
+def scratch_folders() -> list[tuple[Path, dict[str, str]]]:
+    """All such folders of this user on this machine, with their owner's labels."""
+    found: list[tuple[Path, dict[str, str]]] = []
+    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*")):
+        # Anybody may make folders with this name in a shared /tmp.
+        about = folder.lstat()
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+            continue
+        try:
+            labels = json.loads((folder / OWNER_FILE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(labels, dict):
+            found.append((folder, {str(k): str(v) for k, v in labels.items()}))
+    return found
+
+
+@contextmanager
+def trial_folder() -> Iterator[Path]:
+    """An empty folder for a sandbox that is opened only to see whether it works."""
+    with tempfile.TemporaryDirectory(prefix="cuda-agent-trial-") as folder:
+        yield Path(folder)
