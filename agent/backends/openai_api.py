@@ -86,9 +86,12 @@ class OpenAIBackend:
             "extra_body",
         )
         sampling = {key: getattr(self.config, key) for key in keys}
-        parts = urlsplit(self.base_url)
-        public = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-        return {"kind": "openai", "base_url": public, **sampling, "refused_fields": list(self._dropped)}
+        return {"kind": "openai", "base_url": self.public_url, **sampling, "refused_fields": list(self._dropped)}
+
+    @property
+    def public_url(self) -> str:
+        """The base URL without a user and password."""
+        return without_password(self.base_url)
 
     def chat(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
         """One turn. Raises BackendError, ContextOverflow, ToolsRefused; ChatCancelled when `cancelled` says so."""
@@ -182,14 +185,14 @@ class OpenAIBackend:
         if kind.startswith("Connect"):
             hint = "check backend.base_url and that the server runs"
             limit = None if self._answered else _FEW_ATTEMPTS
-            return Failure("unreachable", f"cannot reach {self.base_url}: {cause}".rstrip(": "), hint, limit)
+            return Failure("unreachable", f"cannot reach {self.public_url}: {cause}".rstrip(": "), hint, limit)
         if "Timeout" in kind:
-            message = f"no answer from {self.base_url} within {self.config.timeout_s:g} s"
+            message = f"no answer from {self.public_url} within {self.config.timeout_s:g} s"
             return Failure("timeout", message, "raise backend.timeout_s", _FEW_ATTEMPTS)
-        return Failure("unreachable", f"the connection to {self.base_url} broke off: {cause}".rstrip(": "))
+        return Failure("unreachable", f"the connection to {self.public_url} broke off: {cause}".rstrip(": "))
 
     def _status_error(self, status: int, response: Any, *, chat: bool, tools: bool) -> Exception:
-        body = response.text
+        body = response.text.replace(self._key, "…") if len(self._key) >= 8 else response.text
         failure = status_failure(status, body, dict(response.headers), key_name=self.config.api_key_env)
         if not chat:
             return RequestFailed(failure)
@@ -215,7 +218,7 @@ class OpenAIBackend:
         if model in known or not (known or model in failure.message or "model" in failure.message.lower()):
             hint = "backend.base_url usually ends in /v1"
             return BackendError(
-                f"no chat completions at {self.base_url}: {failure.message}", kind="bad_request", hint=hint
+                f"no chat completions at {self.public_url}: {failure.message}", kind="bad_request", hint=hint
             )
         near = difflib.get_close_matches(model, known, n=3, cutoff=0.3) or list(known[:3])
         hint = f"the server has {', '.join(near)}" if near else failure.message
@@ -254,6 +257,11 @@ def check_base_url(url: str) -> str:
     return root
 
 
+def without_password(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
 def is_loopback(url: str) -> bool:
     host = urlsplit(url).hostname or ""
     return host in ("localhost", "::1") or host.startswith("127.")
@@ -263,7 +271,9 @@ def _require_key(config: BackendConfig, base_url: str) -> str:
     key = (api_key(config) or "").strip()
     if not key and not is_loopback(base_url):
         hint = f"export {config.api_key_env}=…, or name another variable in backend.api_key_env"
-        raise BackendError(f"no key for {base_url}: ${config.api_key_env} is not set", kind="no_key", hint=hint)
+        raise BackendError(
+            f"no key for {without_password(base_url)}: ${config.api_key_env} is not set", kind="no_key", hint=hint
+        )
     if not key.isascii() or not key.isprintable():
         raise BackendError(f"the key in ${config.api_key_env} has characters that no key has", kind="auth")
     return key or "none"

@@ -45,7 +45,7 @@ def _probe_server(backend: OpenAIBackend) -> list[Check]:
             return [("key" if error.kind == "auth" else "server", False, str(error))]
         known = ()
     listed = f"{len(known)} models listed" if known else "it lists no models"
-    checks: list[Check] = [("server", True, f"{backend.base_url} answers; {listed}")]
+    checks: list[Check] = [("server", True, f"{backend.public_url} answers; {listed}")]
     if known:
         checks.append(_model_check(backend.config.model, known))
     if all(ok for _, ok, _ in checks):

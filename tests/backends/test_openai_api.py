@@ -108,6 +108,13 @@ def test_a_wrong_key_is_not_tried_again(connect: Any, monkeypatch: pytest.Monkey
     assert "MY_KEY" in caught.value.hint and "sk-wrong" not in str(caught.value)
 
 
+def test_a_key_that_the_server_repeats_is_masked(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-very-secret")
+    pair = connect(error(403, "key sk-very-secret may not"), api_key_env="MY_KEY")
+    with pytest.raises(BackendError, match="key … may not"):
+        pair.backend.chat([user()], ())
+
+
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://host/v1", "http://", "http://host:notaport/v1"])
 def test_a_base_url_that_is_none(url: str) -> None:
     with pytest.raises(ConfigError, match="base_url"):
