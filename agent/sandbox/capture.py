@@ -105,7 +105,9 @@ class CommandOutput:
         try:
             action()
         except OSError as error:
-            self._file = None
+            if self._file is not None:
+                self._file.close()
+                self._file = None
             raise SandboxError(
                 f"cannot write the log {self.log}: {error.strerror}", hint="free disk space or choose another --output"
             ) from error

@@ -81,8 +81,9 @@ class Channel:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(OSError):
-            self._attached.close()
+        for end in (self._attached, self._socket):
+            with contextlib.suppress(OSError):
+                end.close()
 
     def _result(self, deadline: float, output: CommandOutput | None) -> dict[str, Any]:
         for kind, payload in self._receive(deadline):

@@ -50,7 +50,7 @@ def copy_submission(
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.parent / f".{target.name}.{secrets.token_hex(6)}"
-    fresh.mkdir(mode=0o755)
+    _make_folder(fresh)
     try:
         copy = _Copy(max_bytes=max_bytes, max_files=max_files)
         folder = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -75,7 +75,7 @@ class _Copy:
     max_files: int
     hashes: dict[bytes, bytes] = field(default_factory=dict)
     entries: int = 0
-    bytes: int = 0
+    size: int = 0
 
     def digest(self) -> str:
         """Over names and contents in the order of names; lengths keep one from being taken for the other."""
@@ -113,7 +113,7 @@ class _Copy:
             inner = os.open(name, FOLDER_FLAGS, dir_fd=folder)
         try:
             below = into / os.fsdecode(name)
-            below.mkdir(mode=0o755)
+            _make_folder(below)
             for child in self._names(inner, shown):
                 self.entry(inner, child, below, depth=depth + 1, shown=shown)
         finally:
@@ -137,8 +137,8 @@ class _Copy:
         try:
             with path.open("xb") as out:
                 while chunk := os.read(source, CHUNK):
-                    self.bytes += len(chunk)
-                    if self.bytes > self.max_bytes:
+                    self.size += len(chunk)
+                    if self.size > self.max_bytes:
                         raise SnapshotError(f"{_printable(shown)}: more than {self.max_bytes} bytes in all")
                     content.update(chunk)
                     out.write(chunk)
@@ -161,6 +161,12 @@ class _unreadable(contextlib.AbstractContextManager[None]):
             raise _Unreadable(error.strerror or str(error)) from error
 
 
+def _make_folder(path: Path) -> None:
+    """Readable by the sandbox's user whatever the umask is."""
+    path.mkdir()
+    path.chmod(0o755)
+
+
 def _put_in_place(fresh: Path, target: Path) -> None:
     """Rename; an existing folder is exchanged in the same step, so that there is always one of the two."""
     if not target.exists():
@@ -178,4 +184,4 @@ def _put_in_place(fresh: Path, target: Path) -> None:
 
 def _printable(name: str) -> str:
     """Names are the attacker's: no control characters, no half characters, no novels."""
-    return name.encode("utf-8", "replace").decode("utf-8").translate({c: "?" for c in range(32)})[:200]
+    return name.encode("utf-8", "replace").decode("utf-8").translate(dict.fromkeys(range(32), "?"))[:200]

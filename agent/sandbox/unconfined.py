@@ -4,7 +4,7 @@ Covers: time limits, the end of the whole process group (of every process where 
 and process limits under the same condition, a cleared environment, a private folder for TMPDIR and HOME. Not covered:
 anything else. Commands read and write all that the user can, reach the network and see other processes, so it needs the
 user's consent. The sandbox' paths do not exist on the host: in a command's arguments /workspace, /tmp and the mounts'
-targets are replaced by the host's folders; files that name those paths are not changed.
+targets are replaced by host paths that lead there; files that name those paths are not changed.
 """
 
 import re
@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import ConfigError
-from agent.sandbox.base import WORKSPACE, SandboxSpec
+from agent.sandbox.base import WORKSPACE, Mount, SandboxSpec
 from agent.sandbox.capture import CommandOutput
 from agent.sandbox.environment import CUDA_BIN, SYSTEM_PATH, sandbox_env
-from agent.sandbox.interpreter import Interpreter, find_interpreter
+from agent.sandbox.interpreter import find_interpreter
 from agent.sandbox.local import LocalSandbox, enter_script, host_deadline
 from agent.sandbox.mounts import check_mounts
 from agent.sandbox.process import Finished, encode_argument, run_process, with_timeout
@@ -39,9 +39,6 @@ class UnconfinedSandbox(LocalSandbox):
 
     kind = "none"
 
-    def __init__(self, spec: SandboxSpec, interpreter: Interpreter) -> None:
-        super().__init__(spec, interpreter)
-
     def describe(self) -> str:
         notes = "".join(f"; {note}" for note in self._cgroup.notes)
         return (
@@ -50,7 +47,7 @@ class UnconfinedSandbox(LocalSandbox):
         )
 
     def _prepare(self) -> None:
-        self._places = {mount.target: str(mount.source.resolve()) for mount in self._mounts}
+        self._places = {mount.target: str(self._link(mount)) for mount in self._mounts}
         targets = sorted(self._places, key=len, reverse=True)
         # A path as a whole: not the end of a longer path, not the start of a longer name.
         self._target = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, targets))})(?![\w-])")
@@ -78,6 +75,15 @@ class UnconfinedSandbox(LocalSandbox):
             output=output,
             end_rest=self._cgroup.end,
         )
+
+    def _link(self, mount: Mount) -> Path:
+        """Shown below the scratch folder, so that a path with spaces does not fall apart in a shell command."""
+        if mount is self._tmp:
+            return mount.source
+        link = self._scratch / mount.target.strip("/")
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(mount.source.resolve())
+        return link
 
     def _translate(self, text: str) -> str:
         return self._target.sub(lambda match: self._places[match[1]], text)
