@@ -270,7 +270,7 @@ def _plain(key: str, value: Any) -> bool:
 
 
 def _fenced(name: str, header: Mapping[str, Any], body: Sequence[str]) -> str:
-    runs = [len(run) for line in body for run in re.findall("`+", line)]
+    runs = [len(run) for run in re.findall("`+", "\n".join(body))]
     fence = "`" * max([3, *(length + 1 for length in runs)])
     attributes = "".join(f" {key}={_quoted(value)}" for key, value in header.items())
     return "\n".join([f"{fence}action {name}{attributes}", *body, fence])

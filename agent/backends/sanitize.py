@@ -7,6 +7,7 @@ answer 400 for the rest of an episode. The raw strings stay in the event log; on
 import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from agent.backends.base import Message, ToolCall
@@ -14,13 +15,18 @@ from agent.backends.base import Message, ToolCall
 NOT_EXECUTED: Final = "action was not executed"
 EMPTY: Final = "(empty)"
 _DIAGNOSTIC_CHARS: Final = 16_384
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def clean_text(text: str) -> str:
     """Joins surrogate pairs and replaces lone surrogates by U+FFFD; other text is returned as it is."""
-    if not _SURROGATE.search(text):
-        return text
+    try:
+        text.encode("utf-8")  # much faster than any search, and histories are long
+    except UnicodeEncodeError:
+        return _join_surrogates(text)
+    return text
+
+
+def _join_surrogates(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
@@ -53,13 +59,14 @@ def dump_object(values: dict[str, Any]) -> str:
     return json.dumps(clean_json(values), ensure_ascii=False)
 
 
+@lru_cache(maxsize=1024)  # a history is sent again every turn
 def argument_object(raw: str) -> str:
     """`raw` itself where it is a clean JSON object, else its cleaned form, else an object that says what was wrong."""
     value = parse_object(raw)
     if value is None:
         return dump_object({"invalid_arguments": raw[:_DIAGNOSTIC_CHARS]})
     cleaned = clean_json(value)
-    if cleaned == value and not _SURROGATE.search(raw):
+    if cleaned == value and clean_text(raw) is raw:
         return raw
     return dump_object(cleaned)
 

@@ -48,13 +48,17 @@ class _Wrapper:
 class TextProtocolBackend(_Wrapper):
     """Speaks the fenced-text protocol with the model behind `inner`."""
 
+    def __init__(self, inner: Backend) -> None:
+        super().__init__(inner)
+        self._said: dict[Message, str] = {}
+
     def describe(self) -> Mapping[str, Any]:
         return {**self.inner.describe(), "tool_protocol": "text"}
 
     def chat(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
         """One turn; calls get ids that are unique in the conversation."""
         turn = sum(message.role == "assistant" for message in messages)
-        return read_actions(self.inner.chat(as_text(messages, tools), ()), tools, turn=turn)
+        return read_actions(self.inner.chat(as_text(messages, tools, said=self._said), ()), tools, turn=turn)
 
 
 class AutoProtocolBackend(_Wrapper):
@@ -81,11 +85,14 @@ class AutoProtocolBackend(_Wrapper):
         return reply.model_copy(update={"attempts": reply.attempts + 1})
 
 
-def as_text(messages: Sequence[Message], tools: Sequence[ToolSchema]) -> list[Message]:
+def as_text(
+    messages: Sequence[Message], tools: Sequence[ToolSchema], *, said: dict[Message, str] | None = None
+) -> list[Message]:
     """The conversation without tool roles: the protocol in the system message, calls as blocks, results as user turns.
 
     Neighbouring user messages are joined, because many chat templates insist on alternation. What the model wrote is
-    sent back as it was, so that earlier turns never change.
+    sent back as it was, so that earlier turns never change. `said` carries earlier turns' texts from call to call, so
+    that a turn costs the same at the end of a run.
     """
     schemas = {tool.name: tool for tool in tools}
     system = "\n\n".join(message.content for message in messages if message.role == "system")
@@ -95,7 +102,9 @@ def as_text(messages: Sequence[Message], tools: Sequence[ToolSchema]) -> list[Me
         if message.role == "assistant":
             calls = [call.name for call in message.tool_calls]
             total = len(calls)
-            result.append(Message(role="assistant", content=_with_blocks(message, schemas)))
+            result.append(
+                Message(role="assistant", content=_remembered(message, schemas, {} if said is None else said))
+            )
         elif message.role == "tool":
             number, name = total - len(calls) + 1, calls.pop(0)
             values = {"name": name, "number": number, "total": total, "content": message.content}
@@ -109,6 +118,12 @@ def _add_user(result: list[Message], content: str) -> None:
     if result[-1].role == "user":
         content = f"{result.pop().content}\n\n{content}"
     result.append(Message(role="user", content=content))
+
+
+def _remembered(message: Message, schemas: Mapping[str, ToolSchema], said: dict[Message, str]) -> str:
+    if message not in said:
+        said[message] = _with_blocks(message, schemas)
+    return said[message]
 
 
 def _with_blocks(message: Message, schemas: Mapping[str, ToolSchema]) -> str:

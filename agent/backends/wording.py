@@ -16,5 +16,9 @@ def _environment() -> Any:
 
     folder = Path(__file__).with_name("templates")
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder), undefined=jinja2.StrictUndefined, autoescape=False, trim_blocks=True
+        loader=jinja2.FileSystemLoader(folder),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,
+        trim_blocks=True,
+        auto_reload=False,
     )
