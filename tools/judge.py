@@ -1,0 +1,28 @@
+"""The verdict on a submission: `python -I judge.py --workspace DIR --target cpu < {"model_py": …}`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from referee import launch, options, session
+
+
+def main() -> int:
+    asked = options.read_options("judge", budget_s=24.0)
+    launch.harden_referee()
+    # The workers' template imports torch while this process does the same below.
+    sitting = session.Session(asked, fresh_build=True)
+    from referee import examine, report
+
+    stdout = report.take_stdout()
+    try:
+        findings = examine.examine(asked, sitting, timed=True, budget_s=asked.budget_s)
+        report.write(stdout, report.verdict(asked, findings))
+    finally:
+        sitting.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

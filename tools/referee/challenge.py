@@ -1,0 +1,294 @@
+"""One challenge: a batch of fresh inputs goes into a stopped worker, the worker runs it, and its outputs are read while it is stopped.
+
+Covers: work before the clock (the content of inputs appears only when the clock starts), work after it (a stopped process computes
+nothing; the clock ends when all threads are stopped), forged replies (addresses and layouts are data; what counts is the memory).
+"""
+
+import array
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from referee import freeze, memory, tree
+from referee.arena import Arena
+from referee.launch import Nursery, Window, Worker
+from referee.outcome import Rejected
+
+MAX_OUTPUT_BYTES: Final = 8 << 30
+POISONS: Final = (0x80, 0x01, 0xB4)  # malloc fills with the complement: 3.4e38, -1.7e38, 1.3e7 as float32
+PREPARE_LIMIT_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs of `count` calls: specs (one where all are alike) and their bytes in an arena of the reference worker."""
+
+    specs: list[tree.Spec]
+    count: int
+    arena: Arena
+
+    def spec(self, index: int) -> tree.Spec:
+        return self.specs[0] if len(self.specs) == 1 else self.specs[index]
+
+    def leaves(self, index: int) -> list[tuple[int, tree.Spec]]:
+        """(place in the arena, layout) of every tensor of one item."""
+        if len(self.specs) == 1:
+            layouts = tree.tensors_of(self.specs[0])
+            return [(index * len(layouts) + at, layout) for at, layout in enumerate(layouts)]
+        before = sum(len(tree.tensors_of(spec)) for spec in self.specs[:index])
+        return [(before + at, layout) for at, layout in enumerate(tree.tensors_of(self.specs[index]))]
+
+    def bytes_per_item(self) -> int:
+        return sum(layout["bytes"] for layout in tree.tensors_of(self.specs[0]))
+
+
+@dataclass(frozen=True)
+class State:
+    """A state_dict: names, layouts, and the bytes in an arena."""
+
+    entries: list[tuple[str, tree.Spec]]
+    arena: Arena
+
+    def total_bytes(self) -> int:
+        return sum(layout["bytes"] for _, layout in self.entries)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a worker says after a batch: addresses of all output tensors, the layout of the first output, operators seen."""
+
+    window: Window
+    pointers: list[int]
+    spec: tree.Spec
+    names: list[str]
+    placed: list[int]
+
+    def per_item(self) -> int:
+        return len(tree.tensors_of(self.spec))
+
+
+def draw(oracle: Worker, *, seeds: list[int], scale: float = 1.0, timeout_s: float) -> Batch:
+    reply = oracle.call("inputs", seeds=seeds, scale=scale, timeout_s=timeout_s)
+    fields = reply.fields
+    arena = Arena(reply.descriptors[0], offsets=fields["offsets"])
+    return Batch(specs=fields["specs"], count=fields["count"], arena=arena)
+
+
+def draw_weights(oracle: Worker, *, mode: str, seed: int, timeout_s: float) -> State:
+    reply = oracle.call("weights", mode=mode, seed=seed, timeout_s=timeout_s)
+    arena = Arena(reply.descriptors[0], offsets=reply.fields["offsets"])
+    return State(entries=[(name, layout) for name, layout in reply.fields["state"]], arena=arena)
+
+
+def load_weights(worker: Worker, state: State, *, timeout_s: float) -> None:
+    """Through load_state_dict."""
+    reply = worker.call("room_for_weights", state=state.entries, timeout_s=PREPARE_LIMIT_S)
+    pointers = _pointers(reply.blob, len(state.entries))
+    for index, (pointer, (_, layout)) in enumerate(zip(pointers, state.entries, strict=True)):
+        memory.write(worker.memory, address=pointer, data=state.arena.memory(index, count=layout["bytes"]))
+    worker.call("take_weights", timeout_s=timeout_s)
+
+
+def place(worker: Worker, batch: Batch, *, perturb: int, weights: State | None = None) -> list[int]:
+    """Room in the worker, then the content while it is stopped. `weights` are written into its parameters in the same way."""
+    reply = worker.call(
+        "prepare", specs=batch.specs, count=batch.count, perturb=perturb, pad=1 + int.from_bytes(os.urandom(2)) % 512,
+        timeout_s=PREPARE_LIMIT_S,
+    )  # fmt: skip
+    total = sum(len(batch.leaves(index)) for index in range(batch.count))
+    pointers = _pointers(reply.blob, total)
+    if weights is not None:
+        _write_in_place(worker, weights)
+    at = 0
+    for index in range(batch.count):
+        for place_in_arena, layout in batch.leaves(index):
+            memory.write(
+                worker.memory, address=pointers[at], data=batch.arena.memory(place_in_arena, count=layout["bytes"])
+            )
+            at += 1
+    return pointers
+
+
+def _write_in_place(worker: Worker, state: State) -> None:
+    names = [name for name, layout in state.entries if layout["bytes"]]
+    if not names:
+        return
+    reply = worker.call("where_weights", names=names, timeout_s=PREPARE_LIMIT_S)
+    pointers = _pointers(reply.blob, len(names))
+    places = reply.fields["layouts"]
+    at = 0
+    for index, (_, layout) in enumerate(state.entries):
+        if not layout["bytes"]:
+            continue
+        theirs = checked_layout(places[at])
+        if (theirs["dtype"], theirs["shape"]) != (layout["dtype"], layout["shape"]):
+            raise Rejected("load.state_dict", "a parameter changed its dtype or shape after it was loaded")
+        data = state.arena.memory(index, count=layout["bytes"])
+        if theirs["stride"] != layout["stride"]:
+            buffer = bytearray(theirs["bytes"])
+            raw = torch.frombuffer(buffer, dtype=torch.uint8)
+            tree.view_as(raw, theirs).copy_(state.arena.tensor(index, layout=layout))
+            data = memoryview(buffer)
+        memory.write(worker.memory, address=pointers[at], data=data)
+        at += 1
+
+
+def run(worker: Worker, batch: Batch, placed: list[int], *, timeout_s: float, log: bool = False) -> Answer:
+    """Release the batch and take the answer apart; the worker is stopped afterwards."""
+    nonce = os.urandom(16).hex()
+    window = worker.window(nonce=nonce, log=log, timeout_s=timeout_s)
+    fields = window.reply.fields
+    if fields.get("nonce") != nonce:
+        raise Rejected("tamper.protocol", "the answer does not belong to this batch")
+    spec = checked_spec(fields.get("spec"))
+    count = len(tree.tensors_of(spec)) * batch.count
+    names = fields.get("names") or []
+    if fields.get("exact") is not True or fields.get("bare") is not True:
+        raise Rejected(
+            "tamper.tensor_type", "forward returned a subclass of torch.Tensor or a tensor that carries attributes of its own"
+        )
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise Rejected("tamper.protocol", "the operator log is not a list of names")
+    return Answer(window=window, pointers=_pointers(window.reply.blob, count), spec=spec, names=names, placed=placed)
+
+
+@contextmanager
+def still(worker: Worker) -> Iterator[None]:
+    """Around every read: the worker is stopped and no thread of it runs until the block ends."""
+    before = freeze.switches(worker.pid)
+    yield
+    if before is None or freeze.switches(worker.pid) != before:
+        raise Rejected("tamper.process", "the process went on running while it was stopped and read")
+
+
+def sweep(nursery: Nursery, *, trusted: list[Worker]) -> None:
+    found = nursery.sweep(trusted=trusted)
+    if found:
+        raise Rejected("tamper.process", f"{len(found)} process(es) were left running beside the submission's own")
+
+
+def read_outputs(worker: Worker, answer: Answer, index: int) -> list[torch.Tensor]:
+    """One item's output tensors, in the layout of the first item's."""
+    layouts = tree.tensors_of(answer.spec)
+    found = []
+    for at, layout in enumerate(layouts):
+        try:
+            pointer = answer.pointers[index * len(layouts) + at]
+            raw = _read(worker, pointer, layout["bytes"])
+        except memory.Unreadable as error:
+            raise Rejected("tamper.tensor_type", f"an output tensor has no memory behind it: {error}") from error
+        found.append(tree.view_as(raw, layout))
+    return found
+
+
+def input_changed(worker: Worker, batch: Batch, answer: Answer, index: int) -> list[bool]:
+    """For every input tensor of an item whether its bytes differ from what was written."""
+    first = sum(len(batch.leaves(before)) for before in range(index)) if len(batch.specs) > 1 else index * len(batch.leaves(0))
+    changed = []
+    for at, (place_in_arena, layout) in enumerate(batch.leaves(index)):
+        now = _read(worker, answer.placed[first + at], layout["bytes"])
+        start = batch.arena.offsets[place_in_arena]
+        changed.append(not torch.equal(now, batch.arena.bytes[start : start + layout["bytes"]]))
+    return changed
+
+
+def _read(worker: Worker, pointer: int, count: int) -> torch.Tensor:
+    if not count:
+        return torch.empty(0, dtype=torch.uint8)
+    return torch.frombuffer(memory.read(worker.memory, address=pointer, count=count), dtype=torch.uint8)
+
+
+def overlaps_inputs(batch: Batch, answer: Answer) -> bool:
+    """Whether any output lies inside any input of the batch."""
+    spans = []
+    at = 0
+    for index in range(batch.count):
+        for _, layout in batch.leaves(index):
+            spans.append((answer.placed[at], answer.placed[at] + layout["bytes"]))
+            at += 1
+    return _overlap(_output_spans(answer), spans)
+
+
+def shared_outputs(answer: Answer) -> bool:
+    """Whether outputs of different calls share memory."""
+    spans = sorted(_output_spans(answer))
+    return any(before[1] > after[0] for before, after in zip(spans, spans[1:], strict=False))
+
+
+def _output_spans(answer: Answer) -> list[tuple[int, int]]:
+    layouts = tree.tensors_of(answer.spec)
+    per_item = max(len(layouts), 1)
+    spans = []
+    for at in range(0, len(answer.pointers), per_item):
+        item = [
+            (pointer, pointer + layout["bytes"])
+            for pointer, layout in zip(answer.pointers[at : at + per_item], layouts, strict=True)
+            if layout["bytes"]
+        ]
+        # Several outputs of one call may be views of one buffer; of different calls they may not.
+        spans += _merged(sorted(item))
+    return spans
+
+
+def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for low, high in spans:
+        if merged and low < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+        else:
+            merged.append((low, high))
+    return merged
+
+
+def _overlap(ones: list[tuple[int, int]], others: list[tuple[int, int]]) -> bool:
+    events = sorted([(low, high, 0) for low, high in ones] + [(low, high, 1) for low, high in others if high > low])
+    reach = [0, 0]
+    for low, high, side in events:
+        if low < reach[1 - side]:
+            return True
+        reach[side] = max(reach[side], high)
+    return False
+
+
+def _pointers(blob: bytes, count: int) -> list[int]:
+    if len(blob) != 8 * count:
+        raise Rejected("tamper.protocol", f"{len(blob) // 8} addresses where {count} were asked for")
+    return array.array("Q", blob).tolist()
+
+
+def checked_layout(layout: Any) -> tree.Spec:
+    """A layout from a worker, with the span computed here."""
+    if not isinstance(layout, dict) or layout.get("dtype") not in tree.DTYPES:
+        raise Rejected("tamper.protocol", "an output's layout names no known dtype")
+    shape, stride = layout.get("shape"), layout.get("stride")
+    for numbers in (shape, stride):
+        if not isinstance(numbers, list) or len(numbers) > 64 or not all(type(n) is int and 0 <= n < 1 << 48 for n in numbers):
+            raise Rejected("tamper.protocol", "an output's shape or stride is no list of sizes")
+    if len(shape) != len(stride) or math.prod(shape) > MAX_OUTPUT_BYTES:
+        raise Rejected("tamper.protocol", "an output's shape and stride do not belong together")
+    count = tree.span_bytes(shape, stride, tree.DTYPES[layout["dtype"]].itemsize)
+    if count > MAX_OUTPUT_BYTES:
+        raise Rejected("numeric.shape", "an output spans more than 8 GiB of memory")
+    return {"k": "tensor", "dtype": layout["dtype"], "shape": shape, "stride": stride, "bytes": count}
+
+
+def checked_spec(spec: Any, depth: int = 0) -> tree.Spec:
+    """A spec from a worker, rebuilt from what is understood of it."""
+    if not isinstance(spec, dict) or depth > tree.MAX_DEPTH:
+        raise Rejected("tamper.protocol", "the output's description is not understood")
+    kind = spec.get("k")
+    if kind == "tensor":
+        return checked_layout(spec)
+    items = spec.get("items")
+    if kind in ("tuple", "list") and isinstance(items, list):
+        return {"k": kind, "items": [checked_spec(item, depth + 1) for item in items]}
+    if kind == "dict" and isinstance(items, list) and all(isinstance(item, list) and len(item) == 2 for item in items):
+        return {"k": "dict", "items": [[str(key), checked_spec(item, depth + 1)] for key, item in items]}
+    if kind in ("plain", "int", "float", "complex", "dtype", "device"):
+        return {"k": kind, "v": spec.get("v")}
+    raise Rejected("tamper.protocol", "the output's description is not understood")

@@ -1,0 +1,76 @@
+"""Compares what was read from a worker with the truth: structure, shape, dtype, other values, every element."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from referee import numerics, tree
+from referee.numerics import Error, Tolerance
+from referee.outcome import Rejected
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """An output tensor that is not allowed: which one, how far off."""
+
+    leaf: int
+    error: Error
+    tolerance: Tolerance
+
+    def told(self) -> str:
+        if self.error.detail:
+            return f"output {self.leaf}: {self.error.detail}"
+        return (
+            f"output {self.leaf}: largest error {self.error.largest:.2g} (allowed {self.tolerance.largest:.2g}), "
+            f"RMS error {self.error.rms:.2g} (allowed {self.tolerance.rms:.2g}), relative to value and row"
+        )
+
+
+def check_structure(spec: tree.Spec, *, expected: tree.Spec) -> None:
+    """Nesting, dtypes and shapes must be the reference's (a list counts as a tuple); so must values that are no tensors."""
+    got, want = tree.shape_of(spec), tree.shape_of(expected)
+    if got != want:
+        ours, theirs = tree.tensors_of(expected), tree.tensors_of(spec)
+        if len(ours) == len(theirs):
+            for at, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+                if mine["shape"] != other["shape"]:
+                    raise Rejected("numeric.shape", f"output {at} has shape {other['shape']}, the reference's is {mine['shape']}")
+                if mine["dtype"] != other["dtype"]:
+                    raise Rejected("numeric.dtype", f"output {at} is {other['dtype']}, the reference's is {mine['dtype']}")
+        raise Rejected("numeric.structure", f"forward returns {_outline(got)}, the reference returns {_outline(want)}")
+    for mine, other in zip(tree.scalars_of(expected), tree.scalars_of(spec), strict=True):
+        if not _same_scalar(mine, other):
+            raise Rejected("numeric.mismatch", f"a returned {mine[0]} value differs from the reference's")
+
+
+def _same_scalar(mine: tuple[str, Any], other: tuple[str, Any]) -> bool:
+    if mine[0] == "float" and isinstance(other[1], str):
+        want = float.fromhex(mine[1])
+        try:
+            got = float.fromhex(other[1])
+        except ValueError:
+            return False
+        return got == want or (got != got and want != want) or abs(got - want) <= 1e-6 * abs(want)
+    return mine == other
+
+
+def _outline(outline: Any) -> str:
+    if outline[0] == "tensor":
+        return f"{outline[1]}{list(outline[2])}"
+    if outline[0] == "sequence":
+        return "(" + ", ".join(_outline(item) for item in outline[1:]) + ")"
+    if outline[0] == "dict":
+        return "{" + ", ".join(f"{key}: {_outline(item)}" for key, item in outline[1:]) + "}"
+    return str(outline[0])
+
+
+def find_mismatch(
+    outputs: list[torch.Tensor], *, truth: list[torch.Tensor], reference: list[torch.Tensor], tolerances: list[Tolerance]
+) -> Mismatch | None:
+    """The first output tensor that is further from the truth than its tolerance."""
+    for at, (output, want, other, tolerance) in enumerate(zip(outputs, truth, reference, tolerances, strict=True)):
+        error = numerics.measure(output, truth=want, reference=other)
+        if not tolerance.allows(error):
+            return Mismatch(leaf=at, error=error, tolerance=tolerance)
+    return None

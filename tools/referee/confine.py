@@ -1,0 +1,144 @@
+"""What a process does to itself before it may matter: not dumpable, no capabilities, a seccomp filter, limits.
+
+Covers: reading and writing other processes' memory (ptrace, process_vm_*, pidfd_getfd, /proc/PID/mem of processes that are not
+dumpable), signals to others, changing others' affinity or priority, io_uring and aio (which work on while their owner is stopped).
+Does not cover: a hole in the kernel; the file system (the sandbox around the tools does that). Only x86-64 and aarch64 have a filter.
+"""
+
+import ctypes
+import errno
+import os
+import platform
+import resource
+import struct
+from contextlib import suppress
+from typing import Final
+
+PR_SET_PDEATHSIG: Final = 1
+PR_SET_DUMPABLE: Final = 4
+PR_SET_SECCOMP: Final = 22
+PR_SET_NO_NEW_PRIVS: Final = 38
+PR_SET_CHILD_SUBREAPER: Final = 36
+SECCOMP_MODE_FILTER: Final = 2
+KILL_PROCESS: Final = 0x80000000
+ALLOW: Final = 0x7FFF0000
+ERRNO: Final = 0x00050000
+
+# name: (x86-64, aarch64); numbers from the kernel's unistd tables
+CALLS: Final = {
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
+    "userfaultfd": (323, 282), "kcmp": (312, 272), "perf_event_open": (298, 241), "bpf": (321, 280), "keyctl": (250, 219),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "io_setup": (206, 0),
+    "io_submit": (209, 2), "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424), "process_madvise": (440, 440),
+    "process_mrelease": (448, 448), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "unshare": (272, 97),
+    "setns": (308, 268), "move_pages": (279, 239), "migrate_pages": (256, 238), "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240), "tkill": (200, 130), "kill": (62, 129), "tgkill": (234, 131),
+    "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
+    "setpriority": (141, 140), "ioprio_set": (251, 30), "prlimit64": (302, 261),
+}  # fmt: skip
+KILLED: Final = ("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "userfaultfd")
+REFUSED: Final = (
+    "kcmp", "perf_event_open", "bpf", "keyctl", "io_uring_setup", "io_uring_enter", "io_uring_register", "io_setup", "io_submit",
+    "pidfd_open", "pidfd_send_signal", "process_madvise", "process_mrelease", "mount", "umount2", "pivot_root", "unshare", "setns",
+    "move_pages", "migrate_pages", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tkill",
+    "setpriority", "ioprio_set",
+)  # fmt: skip
+# (call, index of the argument that names a process): allowed for the caller itself only
+SELF_ONLY: Final = (
+    ("kill", 0), ("tgkill", 0), ("sched_setaffinity", 0), ("sched_setscheduler", 0), ("sched_setparam", 0), ("sched_setattr", 0),
+    ("prlimit64", 0),
+)  # fmt: skip
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def prctl(option: int, value: int = 0) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), f"prctl({option})")
+
+
+def set_dumpable(on: bool) -> None:
+    """A process that is not dumpable cannot be read by others of its uid (/proc/PID/mem, ptrace)."""
+    prctl(PR_SET_DUMPABLE, int(on))
+
+
+def die_with_parent() -> None:
+    prctl(PR_SET_PDEATHSIG, 9)
+
+
+def adopt_orphans() -> None:
+    """Orphans below this process become its children, so that a daemon cannot leave the tree that is scanned and killed."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def drop_capabilities() -> None:
+    """Also for uid 0, which could otherwise read any process."""
+    if os.geteuid() != 0:
+        return
+    number = {"x86_64": 126, "aarch64": 91}.get(platform.machine())
+    if number is None:
+        return
+    header = struct.pack("<Ii", 0x20080522, 0)
+    if _libc.syscall(ctypes.c_long(number), header, struct.pack("<6I", 0, 0, 0, 0, 0, 0)):
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def limit_resources(*, memory_bytes: int | None, file_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+    if memory_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as handle:  # noqa: PTH123 - before pathlib is needed
+        handle.write("1000")
+
+
+def filter_calls() -> bool:
+    """Install the filter for this process and all that it starts; False where this machine's numbers are not known."""
+    column = {"x86_64": 0, "aarch64": 1}.get(platform.machine())
+    if column is None:
+        return False
+    program = _program(column, os.getpid())
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    code = b"".join(program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+
+    class Fprog(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
+
+    fprog = Fprog(len(program), ctypes.addressof(buffer))
+    if _libc.prctl(
+        PR_SET_SECCOMP, ctypes.c_ulong(SECCOMP_MODE_FILTER), ctypes.byref(fprog), ctypes.c_ulong(0), ctypes.c_ulong(0)
+    ):
+        number = ctypes.get_errno()
+        if number == errno.EINVAL:
+            return False
+        raise OSError(number, os.strerror(number), "seccomp")
+    return True
+
+
+def _op(code: int, k: int, jt: int = 0, jf: int = 0) -> bytes:
+    return struct.pack("<HBBI", code, jt, jf, k & 0xFFFFFFFF)
+
+
+def _program(column: int, pid: int) -> list[bytes]:
+    """BPF: offsets are those of struct seccomp_data (nr 0, arch 4, args from 16, low half first)."""
+    load, equal, at_least, ret = 0x20, 0x15, 0x35, 0x06
+    arch = (0xC000003E, 0xC00000B7)[column]
+    program = [_op(load, 4), _op(equal, arch, jt=1, jf=0), _op(ret, KILL_PROCESS), _op(load, 0)]
+    if column == 0:  # the x32 calls would bypass the numbers below
+        program += [_op(at_least, 0x40000000, jt=0, jf=1), _op(ret, ERRNO | errno.ENOSYS)]
+    for name in KILLED:
+        program += [_op(equal, CALLS[name][column], jt=0, jf=1), _op(ret, KILL_PROCESS)]
+    for name in REFUSED:
+        program += [_op(equal, CALLS[name][column], jt=0, jf=1), _op(ret, ERRNO | errno.EPERM)]
+    for name, index in SELF_ONLY:
+        program += [
+            _op(equal, CALLS[name][column], jt=0, jf=5),
+            _op(load, 16 + 8 * index),
+            _op(equal, pid, jt=2, jf=0),
+            _op(equal, 0, jt=1, jf=0),
+            _op(ret, ERRNO | errno.EPERM),
+            _op(ret, ALLOW),
+        ]
+    return [*program, _op(ret, ALLOW)]

@@ -1,0 +1,176 @@
+"""Correctness rounds: fresh inputs and weights, poisoned memory, every element of every output against the truth."""
+
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+from referee import challenge, compare, diagnosis, policy, truth
+from referee.challenge import Answer, Batch, State
+from referee.controls import Controls
+from referee.launch import Nursery, Worker
+from referee.numerics import Tolerance
+from referee.outcome import Rejected, Unjudgeable
+from referee.seeds import Seeds
+from referee.truth import LOWER_BITS, Truth
+
+ORACLE_LIMIT_S: Final = 300.0
+FIRST_LIMIT_S: Final = 60.0
+SCALED: Final = 2.5
+SLOW_S: Final = 0.4  # a reference that takes longer than this gets fewer items a round
+
+
+@dataclass
+class Trial:
+    """One submission against one task: the workers and what has been learned so far."""
+
+    oracle: Worker
+    submission: Worker
+    nursery: Nursery
+    trusted: list[Worker]
+    seeds: Seeds
+    policy: str
+    precision: str
+    controls: Controls
+    tolerances: dict[float, list[Tolerance]] = field(default_factory=dict)
+    history: diagnosis.History = field(default_factory=diagnosis.History)
+    state: State | None = None
+    item_s: float = 0.0
+    checked: int = 0
+    operators: set[str] = field(default_factory=set)
+    worst: dict[str, float] = field(default_factory=lambda: {"largest": 0.0, "rms": 0.0, "share_of_allowed": 0.0})
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round does."""
+
+    name: str
+    items: int
+    weights: str | None = None  # initial, redraw, or None: as they are
+    scale: float = 1.0
+    log: bool = False
+    controls: bool = False
+    extra: tuple[str, ...] = ()
+
+
+def check(trial: Trial) -> None:
+    """All correctness rounds, then the decision whether this task can be judged at all."""
+    admit(trial)
+    items = 1 if trial.item_s > SLOW_S else 3
+    lower = LOWER_BITS[trial.precision]
+    bits = (f"bits{lower}",) if lower else ()
+    play(trial, Round("initial", items=max(2, items), weights="initial", controls=True, extra=bits))
+    play(trial, Round("redrawn", items=max(2, items - 1), weights="redraw", controls=True, extra=(*bits, "previous_weights")))
+    if trial.policy == "strict":
+        play(trial, Round("watched", items=1, log=True))
+    play(trial, Round("scaled", items=max(1, items - 1), weights="redraw", scale=SCALED, extra=("previous_weights",)))
+    trial.controls.decide()
+
+
+def admit(trial: Trial) -> None:
+    """The reference must run, repeat itself, and depend on inputs that differ between seeds."""
+    batch = challenge.draw(trial.oracle, seeds=trial.seeds.many("admission", 0, 2), timeout_s=ORACLE_LIMIT_S)
+    if batch.count == 2 and batch.leaves(0) and _same_content(batch) and not trial.notes.get("weights"):
+        raise Unjudgeable("task.constant_inputs", "get_inputs() returns the same tensors under every seed")
+    started = time.monotonic()
+    first = truth.fetch(trial.oracle, items=[0], precision=trial.precision, extra=["again"], timeout_s=ORACLE_LIMIT_S)
+    trial.item_s = (time.monotonic() - started) / 4
+    if not first.reference[0]:
+        raise Unjudgeable("task.no_tensors", "forward returns no tensor")
+    again = first.variants["again"][0]
+    tolerances = learned(trial, first, scale=1.0)
+    if again is not None and compare.find_mismatch(
+        again, truth=first.reference[0], reference=first.reference[0], tolerances=tolerances
+    ):
+        raise Unjudgeable("task.nondeterministic", "the reference gives another output for the same input")
+    trial.tolerances.clear()
+    trial.notes["float64_oracle"] = first.wide
+
+
+def _same_content(batch: Batch) -> bool:
+    for (one, layout), (other, _) in zip(batch.leaves(0), batch.leaves(1), strict=True):
+        if not torch.equal(batch.arena.tensor(one, layout=layout), batch.arena.tensor(other, layout=layout)):
+            return False
+    return True
+
+
+def play(trial: Trial, plan: Round) -> None:
+    """One round: weights, inputs, run, read, compare."""
+    number = trial.checked
+    if plan.weights is not None:
+        seed = trial.seeds.of("weights", number, 0)
+        trial.state = challenge.draw_weights(trial.oracle, mode=plan.weights, seed=seed, timeout_s=ORACLE_LIMIT_S)
+        challenge.load_weights(trial.submission, trial.state, timeout_s=FIRST_LIMIT_S)
+    seeds = trial.seeds.many(plan.name, number, plan.items)
+    batch = challenge.draw(trial.oracle, seeds=seeds, scale=plan.scale, timeout_s=ORACLE_LIMIT_S)
+    perturb = challenge.POISONS[number % len(challenge.POISONS)]
+    # Under strict nothing may be kept across calls, not even from load_state_dict: the weights are written under the worker's feet.
+    in_place = trial.state if trial.policy == "strict" else None
+    placed = challenge.place(trial.submission, batch, perturb=perturb, weights=in_place)
+    limit = FIRST_LIMIT_S + 200 * trial.item_s * plan.items
+    answer = challenge.run(trial.submission, batch, placed, timeout_s=limit, log=plan.log)
+    challenge.sweep(trial.nursery, trusted=trial.trusted)
+    with challenge.still(trial.submission):
+        items = range(batch.count - 1, -1, -1)
+        outputs = {index: challenge.read_outputs(trial.submission, answer, index) for index in items}
+        changed = {index: challenge.input_changed(trial.submission, batch, answer, index) for index in items}
+    known = truth.fetch(
+        trial.oracle, items=list(range(batch.count)), precision=trial.precision, extra=list(plan.extra), timeout_s=ORACLE_LIMIT_S
+    )
+    tolerances = learned(trial, known, scale=plan.scale)
+    if plan.controls:
+        trial.controls.collect(known, tolerances, weighted=plan.weights == "redraw" and bool(trial.notes.get("weights")))
+    _judge(trial, answer, batch, outputs, changed, known, tolerances, perturb)
+    if plan.log:
+        watch(trial, answer)
+
+
+def learned(trial: Trial, known: Truth, *, scale: float) -> list[Tolerance]:
+    tolerances = trial.tolerances.setdefault(scale, known.tolerances())
+    for tolerance, errors in zip(tolerances, known.reference_errors(), strict=True):
+        for error in errors:
+            tolerance.learn(error)
+    return tolerances
+
+
+def watch(trial: Trial, answer: Answer) -> None:
+    """Take in the operators that were seen during a watched call."""
+    trial.operators.update(answer.names)
+    policy.check_operators(answer.names)
+
+
+def _judge(
+    trial: Trial,
+    answer: Answer,
+    batch: Batch,
+    outputs: dict[int, list[torch.Tensor]],
+    changed: dict[int, list[bool]],
+    known: Truth,
+    tolerances: list[Tolerance],
+    perturb: int,
+) -> None:
+    compare.check_structure(answer.spec, expected=known.specs[0])
+    for index in sorted(outputs):
+        check_inputs(changed[index], known.notes[index]["modified"])
+        mismatch = compare.find_mismatch(
+            outputs[index], truth=known.truth[index], reference=known.reference[index], tolerances=tolerances
+        )
+        if mismatch is not None:
+            raise diagnosis.explain(
+                mismatch, worker=trial.submission, answer=answer, index=index, outputs=outputs[index], truth=known.truth[index],
+                reference=known.reference[index], tolerances=tolerances, history=trial.history,
+                old_weights=known.variants.get("previous_weights", [None])[0] if index == 0 else None, perturb=perturb,
+            )  # fmt: skip
+        trial.history.remember(known.reference[index])
+        trial.checked += 1
+    if challenge.overlaps_inputs(batch, answer) and not any(note["aliases"] for note in known.notes):
+        raise Rejected("tamper.output_aliases_input", "an output lies in an input's memory; allocate the output")
+
+
+def check_inputs(changed: list[bool], modified: list[bool]) -> None:
+    for at, (now, allowed) in enumerate(zip(changed, modified, strict=True)):
+        if now and not allowed:
+            raise Rejected("tamper.input_modified", f"forward changed input {at}; the reference leaves it as it is")

@@ -1,0 +1,145 @@
+"""The course of a judgement: workers up, submission loaded, correctness, policy, times; every end has a typed reason."""
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+from referee import challenge, correctness, evidence, policy, timing
+from referee.controls import Controls
+from referee.correctness import Round, Trial
+from referee.launch import Worker, WorkerFailure
+from referee.options import Options
+from referee.outcome import Rejected, Unjudgeable, blame
+from referee.seeds import Seeds
+from referee.session import Session
+
+LAST_LOOKS: Final = 2
+
+
+@dataclass
+class Findings:
+    """What is known at the end."""
+
+    reasons: list[dict[str, str]] = field(default_factory=list)
+    status: str = "error"  # passed, rejected, error
+    correct: bool | None = None
+    times: timing.Times | None = None
+    evidence: dict[str, Any] = field(default_factory=dict)
+    build: dict[str, Any] | None = None
+    submission_sha256: str = ""
+    seconds: float = 0.0
+
+
+def examine(options: Options, session: Session, *, timed: bool, budget_s: float) -> Findings:
+    """Run all stages; nothing that happens leaves here as an exception."""
+    # One thread: parallel regions in this process would only wait for the workers' and slow them down.
+    torch.set_num_threads(1)
+    findings = Findings()
+    started = time.monotonic()
+    trial: Trial | None = None
+    try:
+        session.begin()
+        trial, baselines = _set_up(options, session, timed=timed)
+        _blaming(trial, lambda: correctness.check(trial))
+        session.mark("correctness")
+        findings.correct = True
+        if timed:
+            findings.times = _blaming(trial, lambda: timing.measure(trial, baselines, budget_s=budget_s, marks=session.mark))
+            _blaming(trial, lambda: _last_looks(trial))
+        findings.status = "passed"
+    except Rejected as rejected:
+        findings.status = "rejected"
+        findings.correct = False if not rejected.code.startswith(("policy.", "timing.")) else findings.correct
+        findings.reasons.append({"code": rejected.code, "detail": rejected.detail})
+    except Unjudgeable as trouble:
+        findings.correct = None
+        findings.reasons.append({"code": trouble.code, "detail": trouble.detail})
+    except Exception as error:
+        findings.correct = None
+        findings.reasons.append({"code": "runtime.referee", "detail": f"{type(error).__name__}: {error}"})
+    session.mark("end")
+    findings.build = session.build_report
+    findings.submission_sha256 = session.submission_sha256
+    findings.evidence = evidence.collect(session, trial, findings.times)
+    findings.seconds = round(time.monotonic() - started, 3)
+    return findings
+
+
+def _set_up(options: Options, session: Session, *, timed: bool) -> tuple[Trial, dict[str, Worker]]:
+    seeds = Seeds()
+    construct = seeds.of("construct", 0, 0)
+    trusted: list[Worker] = session.trusted
+    try:
+        oracle, summary = session.start_oracle(seed=construct)
+        baselines = {}
+        if timed:
+            baselines["eager"] = session.start_baseline("eager", seed=construct, compiled=False)
+            baselines["compile"] = session.start_baseline("compile", seed=construct, compiled=True)
+    except WorkerFailure as failure:
+        raise blame(failure, trusted=True) from failure
+    policy.check_sources(options, session)
+    try:
+        submission, loaded = session.start_submission(
+            init=summary["init"], init_blob=bytes.fromhex(summary["init_hex"]), seed=construct
+        )
+    except WorkerFailure as failure:
+        raise blame(failure, trusted=failure.worker != "submission") from failure
+    _same_state(summary["state"], loaded.get("state"))
+    trial = Trial(
+        oracle=oracle, submission=submission, nursery=session.nursery, trusted=trusted, seeds=seeds, policy=options.policy,
+        precision=options.precision, controls=Controls(precision=options.precision),
+    )  # fmt: skip
+    trial.notes["weights"] = any(layout["dtype"].startswith(("float", "bfloat", "complex")) for _, layout in summary["state"])
+    trial.notes["own_code"] = session.own_code()
+    challenge.sweep(session.nursery, trusted=trusted)
+    return trial, baselines
+
+
+def _same_state(expected: list[Any], loaded: Any) -> None:
+    """Names, dtypes and shapes of the state_dict must be the reference's."""
+    want = {name: (layout["dtype"], layout["shape"]) for name, layout in expected}
+    if not isinstance(loaded, list):
+        raise Rejected("tamper.protocol", "the worker does not describe its state_dict")
+    try:
+        got = {name: (layout["dtype"], layout["shape"]) for name, layout in loaded}
+    except (TypeError, ValueError, KeyError) as error:
+        raise Rejected("tamper.protocol", "the worker does not describe its state_dict") from error
+    missing, extra = sorted(want.keys() - got.keys()), sorted(got.keys() - want.keys())
+    if missing or extra:
+        raise Rejected("load.state_dict", f"ModelNew's state_dict must have Model's keys; missing: {missing}, unexpected: {extra}")
+    for name in want:
+        if want[name] != got[name]:
+            raise Rejected("load.state_dict", f"{name} is {got[name][0]}{got[name][1]}, in Model {want[name][0]}{want[name][1]}")
+
+
+def _blaming(trial: Trial, stage: Callable[[], Any]) -> Any:
+    try:
+        return stage()
+    except WorkerFailure as failure:
+        raise blame(failure, trusted=failure.worker != trial.submission.name) from failure
+
+
+def _last_looks(trial: Trial) -> None:
+    """After the timed batches, when a submission may think that all is over: checked and watched once more."""
+    for look in range(LAST_LOOKS):
+        correctness.play(trial, Round(f"last{look}", items=1, weights="redraw", log=trial.policy == "strict" and look == 0))
+    evidence.check_mappings(trial)
+
+
+def device() -> dict[str, Any]:
+    """What the verdict says about the machine."""
+    return {
+        "kind": "cpu",
+        "name": evidence.cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+    }
+
+

@@ -1,0 +1,123 @@
+"""Stops a worker, proves that it stays stopped while it is read, and finds processes that it left beside itself.
+
+Covers: threads (a stopped process has none running), children and daemons (found through their parents, killed, reported),
+a process that continues itself by a timer (its context switches are counted). Does not cover work in the kernel on its behalf
+(io_uring and aio are refused by the filter in confine.py).
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+STOP_LIMIT_S = 5.0
+
+
+class Gone(Exception):
+    """The process has ended."""
+
+
+def thread_states(pid: int) -> dict[int, str]:
+    """State letter of every thread."""
+    states = {}
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError as error:
+        raise Gone(str(pid)) from error
+    for thread in threads:
+        with suppress(OSError):
+            stat = Path(f"/proc/{pid}/task/{thread}/stat").read_bytes()
+            states[int(thread)] = chr(stat[stat.rindex(b")") + 2])
+    if not states or all(state in "ZX" for state in states.values()):
+        raise Gone(str(pid))
+    return states
+
+
+def stop(pid: int) -> None:
+    """Send SIGSTOP and wait until every thread is stopped."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + STOP_LIMIT_S
+    while any(state not in "TZX" for state in thread_states(pid).values()):
+        if time.monotonic() > deadline:
+            raise Gone(f"{pid} does not stop")
+        time.sleep(0)
+
+
+def resume(pid: int) -> None:
+    os.kill(pid, signal.SIGCONT)
+
+
+def switches(pid: int) -> dict[int, int] | None:
+    """Context switches of every thread so far, or None when a thread is not stopped: equal before and after means it never ran."""
+    counts = {}
+    for thread, state in thread_states(pid).items():
+        if state not in "TZX":
+            return None
+        with suppress(OSError):
+            total = 0
+            for line in Path(f"/proc/{pid}/task/{thread}/status").read_text().splitlines():
+                if "ctxt_switches" in line:
+                    total += int(line.split()[1])
+            counts[thread] = total
+    return counts
+
+
+def scheduled_ns(pid: int) -> tuple[int, int]:
+    """Time on a CPU, and time spent waiting for one, of all threads so far: the scheduler's own count (0 where it does not tell)."""
+    running = waiting = 0
+    with suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError, ValueError, IndexError):
+                fields = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()
+                running += int(fields[0])
+                waiting += int(fields[1])
+    return running, waiting
+
+
+def parents() -> dict[int, int]:
+    """Parent of every process that can be seen."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError, ValueError):
+                stat = Path(f"/proc/{name}/stat").read_bytes()
+                fields = stat[stat.rindex(b")") + 2 :].split()
+                if fields[0] != b"Z":
+                    found[int(name)] = int(fields[1])
+    return found
+
+
+def strangers(root: int, *, known: Iterable[int], free: Iterable[int]) -> list[int]:
+    """Processes below `root` that are neither known nor below one of `free` (trusted workers may start compilers)."""
+    above = parents()
+    expected, trusted = set(known), set(free)
+    found = []
+    for pid in above:
+        chain = _chain(pid, above)
+        if pid not in expected and root in chain and not trusted.intersection(chain):
+            found.append(pid)
+    return found
+
+
+def _chain(pid: int, above: dict[int, int]) -> set[int]:
+    chain: set[int] = set()
+    while (pid := above.get(pid, 0)) and pid not in chain:
+        chain.add(pid)
+    return chain
+
+
+def kill_all(root: int, *, known: Iterable[int], free: Iterable[int]) -> list[int]:
+    """Kill the strangers until none is left; the processes that were found."""
+    seen: list[int] = []
+    for _ in range(50):
+        found = strangers(root, known=known, free=free)
+        if not found:
+            break
+        seen += [pid for pid in found if pid not in seen]
+        for pid in found:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.002)
+    return seen

@@ -1,0 +1,283 @@
+"""The referee's handles on its template process and its workers: start, ask, time a window, stop, end."""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from referee import confine, freeze, memory, protocol
+
+# Without these the same reference takes 1.3 to 2 times as long, by page faults alone; both sides get them.
+HEAP: Final = {
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+PASSED_ON: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES")
+START_LIMIT_S: Final = 120.0
+ERROR_TAIL: Final = 600
+
+
+class WorkerFailure(Exception):
+    """A worker did not do what it was asked: `kind` is crash, exit, timeout, garbage, or what the worker itself named."""
+
+    def __init__(self, worker: str, kind: str, detail: str) -> None:
+        super().__init__(f"{worker}: {kind}: {detail}")
+        self.worker = worker
+        self.kind = kind
+        self.detail = detail
+
+
+@dataclass(frozen=True)
+class Window:
+    """One timed stretch in which a worker could run: from letting it go to seeing it stopped."""
+
+    wall_ns: int
+    reply_ns: int
+    cpu_ns: int
+    waited_ns: int
+    reply: protocol.Received
+
+
+@dataclass
+class Worker:
+    """A forked worker; stopped whenever nothing is asked of it."""
+
+    name: str
+    pid: int
+    channel: socket.socket
+    memory: int
+    errors: int
+    nursery: "Nursery"
+    stopped: bool = False
+    ended: bool = False
+    outside_cpu_ns: int = field(default=0)
+
+    def call(
+        self, op: str, *, timeout_s: float, blob: bytes = b"", descriptors: tuple[int, ...] = (), **fields: Any
+    ) -> protocol.Received:
+        """Ask and wait; a reply that names an error raises."""
+        self._let_go()
+        try:
+            protocol.send(self.channel, {"op": op, **fields}, blob=blob, descriptors=descriptors)
+            reply = protocol.receive(self.channel, timeout_s=timeout_s)
+        except Exception as error:
+            raise self._failure(error, op) from error
+        self._hold()
+        return self._checked(reply)
+
+    def window(self, *, timeout_s: float, **fields: Any) -> Window:
+        """Let the stopped worker run one batch; the clock ends when all its threads are seen stopped."""
+        assert self.stopped
+        try:
+            protocol.send(self.channel, {"op": "go", **fields})
+            before = freeze.scheduled_ns(self.pid)
+            start = time.perf_counter_ns()
+            deadline = time.monotonic() + timeout_s
+            while True:
+                self._let_go()
+                ready, _, _ = select.select([self.channel], [], [], max(0.0, deadline - time.monotonic()))
+                replied = time.perf_counter_ns()
+                self._hold()
+                end = time.perf_counter_ns()
+                if not ready:
+                    raise protocol.ChannelTimeout("no reply in time")
+                if self._whole_reply():
+                    break
+            reply = protocol.receive(self.channel, timeout_s=1.0)
+        except Exception as error:
+            raise self._failure(error, "go") from error
+        after = freeze.scheduled_ns(self.pid)
+        return Window(
+            wall_ns=end - start, reply_ns=replied - start, cpu_ns=after[0] - before[0], waited_ns=after[1] - before[1],
+            reply=self._checked(reply),
+        )  # fmt: skip
+
+    def _whole_reply(self) -> bool:
+        """Whether the reply is complete in the socket's buffer (a long one comes in pieces)."""
+        waiting = self.channel.recv(protocol.LIMIT_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        if not waiting:
+            raise protocol.ChannelClosed("end of stream")
+        if len(waiting) < protocol.HEADER.size:
+            return False
+        return len(waiting) >= protocol.HEADER.size + sum(protocol.HEADER.unpack_from(waiting)) or len(waiting) > 131072
+
+    def _let_go(self) -> None:
+        if self.stopped:
+            self.stopped = False
+            freeze.resume(self.pid)
+
+    def _hold(self) -> None:
+        freeze.stop(self.pid)
+        self.stopped = True
+
+    def _checked(self, reply: protocol.Received) -> protocol.Received:
+        error = reply.fields.get("error")
+        if error is not None:
+            raise WorkerFailure(self.name, str(error)[:60], str(reply.fields.get("detail", ""))[:2000])
+        return reply
+
+    def _failure(self, error: Exception, op: str) -> WorkerFailure:
+        if isinstance(error, protocol.ChannelTimeout):
+            self.end()
+            return WorkerFailure(self.name, "timeout", f"no answer to '{op}' in time")
+        if isinstance(error, protocol.ChannelGarbage):
+            self.end()
+            return WorkerFailure(self.name, "garbage", f"the answer to '{op}' is no message: {error}")
+        tail = self.error_tail()
+        ending = self.end()
+        if isinstance(error, (protocol.ChannelClosed, freeze.Gone, OSError)):
+            if "signal" in ending and ending["signal"] == signal.SIGSYS:
+                return WorkerFailure(self.name, "syscall", "ended by the system call filter (ptrace or another process's memory)")
+            if "signal" in ending and ending["signal"] == signal.SIGKILL:
+                return WorkerFailure(self.name, "killed", f"killed during '{op}' (memory?)")
+            if "signal" in ending:
+                return WorkerFailure(self.name, "crash", f"{_signal_name(ending['signal'])} during '{op}'. {tail}".strip())
+            return WorkerFailure(self.name, "exit", f"exit code {ending.get('exit')} during '{op}'. {tail}".strip())
+        raise error
+
+    def error_tail(self) -> str:
+        with contextlib.suppress(OSError):
+            return os.read(self.errors, 65536).decode("utf-8", "replace")[-ERROR_TAIL:]
+        return ""
+
+    def end(self) -> protocol.Message:
+        """Kill the worker if it still runs; how it ended."""
+        if self.ended:
+            return {}
+        self.ended = True
+        # A worker that closes its socket and lives on has to be ended before anybody waits for it.
+        if not _ends_by_itself(self.pid):
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, signal.SIGKILL)
+        ending = self.nursery.reap(self.pid)
+        for number in (self.memory, self.errors):
+            os.close(number)
+        self.channel.close()
+        return ending
+
+
+def _ends_by_itself(pid: int) -> bool:
+    for _ in range(20):
+        try:
+            freeze.thread_states(pid)
+        except freeze.Gone:
+            return True
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(0.005)
+    return False
+
+
+class Nursery:
+    """The template process and the workers that were forked from it."""
+
+    def __init__(self, *, threads: int) -> None:
+        self.workers: list[Worker] = []
+        self.found: list[int] = []
+        ours, theirs = socket.socketpair()
+        template = Path(__file__).resolve().parent / "template.py"
+        # The child must have the socket as descriptor 3 and nothing else.
+        os.set_inheritable(theirs.fileno(), True)
+        self.process = subprocess.Popen(
+            [
+                sys.executable, "-I", "-B", "-c",
+                "import os,sys; os.dup2(int(sys.argv[1]),3,inheritable=True); os.closerange(4,4096); "
+                "os.execv(sys.executable,[sys.executable,'-I','-B',sys.argv[2]])",
+                str(theirs.fileno()), str(template),
+            ],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=sys.stderr.fileno(),
+            env=environment(threads),
+        )  # fmt: skip
+        theirs.close()
+        self.control = ours
+        self.ready = False
+
+    def wait(self) -> None:
+        if not self.ready:
+            try:
+                protocol.receive(self.control, timeout_s=START_LIMIT_S)
+            except (protocol.ChannelClosed, protocol.ChannelTimeout) as error:
+                raise WorkerFailure("template", "exit", "python could not import torch") from error
+            self.ready = True
+
+    def fork(self, name: str) -> Worker:
+        self.wait()
+        ours, theirs = socket.socketpair()
+        errors, errors_in = os.pipe()
+        os.set_blocking(errors, False)
+        os.set_blocking(errors_in, False)
+        protocol.send(self.control, {"op": "fork"}, descriptors=(theirs.fileno(), errors_in))
+        theirs.close()
+        os.close(errors_in)
+        pid = int(protocol.receive(self.control, timeout_s=START_LIMIT_S).fields["pid"])
+        worker = Worker(name=name, pid=pid, channel=ours, memory=_opened(pid), errors=errors, nursery=self)
+        self.workers.append(worker)
+        return worker
+
+    def reap(self, pid: int) -> protocol.Message:
+        try:
+            protocol.send(self.control, {"op": "reap", "pid": pid})
+            return protocol.receive(self.control, timeout_s=10.0).fields
+        except (protocol.ChannelClosed, protocol.ChannelTimeout):
+            return {"exit": None}
+
+    def sweep(self, *, trusted: list[Worker]) -> list[int]:
+        """Kill processes that nobody but a submission can have started; the ids found."""
+        known = [self.process.pid, *(worker.pid for worker in self.workers)]
+        free = [worker.pid for worker in trusted if not worker.ended]
+        found = freeze.kill_all(os.getpid(), known=known, free=free)
+        self.found += found
+        return found
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.end()
+        self.process.kill()
+        self.process.wait()
+        freeze.kill_all(os.getpid(), known=[], free=[])
+
+
+def _opened(pid: int) -> int:
+    """The worker becomes readable within a moment after its birth."""
+    deadline = time.monotonic() + 10.0
+    while True:
+        try:
+            return memory.open_memory(pid)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise WorkerFailure("template", "memory", f"/proc/{pid}/mem cannot be opened: {error}") from error
+            time.sleep(0.001)
+
+
+def environment(threads: int) -> dict[str, str]:
+    """The whole environment of template and workers; nothing else is inherited."""
+    kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    path = f"{Path(sys.executable).parent}:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin"
+    return {
+        "PATH": path, "LANG": "C.UTF-8", "HOME": "/nonexistent", "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
+        "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "OMP_DYNAMIC": "FALSE", "MAX_JOBS": str(threads),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1", **HEAP, **kept,
+    }  # fmt: skip
+
+
+def harden_referee() -> None:
+    """Before anything secret exists: nobody may read this process, and orphans below it stay below it."""
+    confine.set_dumpable(False)
+    confine.adopt_orphans()
+
+
+def _signal_name(number: int) -> str:
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"

@@ -1,0 +1,144 @@
+"""Loads a task's text or a submission into a worker, and reads and writes the state_dict of what was loaded."""
+
+import importlib.util
+import linecache
+import os
+import random
+import sys
+import traceback
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from referee import protocol, tree
+
+TASK_NAME: Final = "task_model"
+
+
+class LoadError(Exception):
+    """What was to be loaded cannot be; `code` is the reason's code."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task's module, executed from memory."""
+
+    module: types.ModuleType
+
+    def init_inputs(self, *, seed: int) -> list[Any]:
+        seed_everything(seed)
+        return list(self.module.get_init_inputs())
+
+    def inputs(self, *, seed: int) -> list[Any]:
+        seed_everything(seed)
+        return list(self.module.get_inputs())
+
+    def build(self, *, seed: int) -> torch.nn.Module:
+        arguments = self.init_inputs(seed=seed)
+        seed_everything(seed)
+        model: torch.nn.Module = self.module.Model(*arguments)
+        return model.eval()
+
+
+def seed_everything(seed: int) -> None:
+    random.seed(seed)
+    torch.manual_seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+
+
+def load_task(text: str) -> Task:
+    """Execute the text of a model.py; it is in no file, tracebacks still show its lines."""
+    filename = f"<{TASK_NAME}>"
+    module = types.ModuleType(TASK_NAME)
+    module.__file__ = filename
+    sys.modules[TASK_NAME] = module
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    try:
+        exec(compile(text, filename, "exec"), module.__dict__)
+    except Exception as error:
+        raise LoadError("task.raises", f"model.py: {_told(error)}") from error
+    for name in ("Model", "get_inputs", "get_init_inputs"):
+        if not callable(getattr(module, name, None)):
+            raise LoadError("task.incomplete", f"model.py has no {name}")
+    return Task(module=module)
+
+
+def load_submission(folder: Path, *, module_folder: str | None, init: Any, seed: int) -> torch.nn.Module:
+    """Import model_new.py and construct ModelNew. Only the built module's folder comes before the standard paths."""
+    path = folder / "model_new.py"
+    if module_folder is not None:
+        sys.path.insert(0, module_folder)
+    sys.argv = [str(path)]
+    spec = importlib.util.spec_from_file_location("model_new", path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise LoadError("load.missing", "model_new.py is missing")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["model_new"] = module
+    seed_everything(seed)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise LoadError("load.syntax", f"model_new.py: {_told(error)}") from error
+    except Exception as error:
+        raise LoadError("load.import", f"model_new.py: {_told(error)}") from error
+    made = getattr(module, "ModelNew", None)
+    if not isinstance(made, type) or not issubclass(made, torch.nn.Module):
+        raise LoadError("load.no_class", "model_new.py defines no class ModelNew(nn.Module)")
+    seed_everything(seed)
+    try:
+        model: torch.nn.Module = made(*init)
+    except Exception as error:
+        raise LoadError("load.constructor", f"ModelNew(*get_init_inputs()): {_told(error)}") from error
+    return model.eval()
+
+
+def compiled(model: torch.nn.Module, *, mode: str) -> Any:
+    """torch.compile of the reference; how many graphs it made is asked for after the first call."""
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    return torch.compile(model, mode=None if mode == "default" else mode)
+
+
+def describe_state(model: torch.nn.Module) -> list[tuple[str, tree.Spec]]:
+    return [(name, tree.layout_of(value.contiguous())) for name, value in model.state_dict().items()]
+
+
+def load_state(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
+    try:
+        model.load_state_dict(state, strict=True)
+    except Exception as error:
+        raise LoadError("load.state_dict", _told(error)) from error
+
+
+def tensors_from(request: protocol.Received) -> list[torch.Tensor]:
+    """The tensors of `init`, which travel in the message's binary part."""
+    raw = torch.frombuffer(bytearray(request.blob), dtype=torch.uint8) if request.blob else torch.empty(0)
+    found, at = [], 0
+    for layout in tree.tensors_of(request.fields["init"]):
+        found.append(tree.view_as(raw[at : at + layout["bytes"]].clone(), layout))
+        at += layout["bytes"]
+    return found
+
+
+def graphs_compiled() -> int:
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+def _told(error: BaseException) -> str:
+    lines = traceback.extract_tb(error.__traceback__)
+    own = [line for line in lines if os.sep + "referee" + os.sep not in line.filename]
+    where = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {str(error)[:1200]}{where}"

@@ -1,0 +1,154 @@
+"""How far an output is from the truth, and how far it may be.
+
+Metric, element by element: e = |out - truth| / (|truth| + RMS of its row + RMS of the whole / 100), with the truth from float64 where the
+task can be computed so. Accepted are outputs whose largest and whose RMS error are within K times the error that the reference
+itself makes in the declared precision, or within a few units in the last place. The K between: a plain sequential fp32 sum has 3 to 5
+times the error of torch's own, the bf16 matrix flag about 580 times, a bf16 cast about 4,000 times (measured on matrix products).
+Integers, bools, NaN and infinities are compared exactly; where fp64 and fp32 references disagree on one, both are right, and only
+where they do disagree may a small share of the integers (ties broken by rounding) differ.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+import torch
+
+FACTOR: Final = {"full": 32.0, "half": 8.0}
+FLIPS: Final = 8.0  # times the share of integers in which the reference differs from itself by rounding
+FEW: Final = 64  # elements: the reference's own error is then a chance value, so that the factor is four times as large
+FLOOR_MAX_ULP: Final = {"full": 64.0, "half": 4.0, "double": 4096.0}
+FLOOR_RMS_ULP: Final = {"full": 16.0, "half": 2.0, "double": 1024.0}
+BLOCK: Final = 1 << 15
+HALVES: Final = (torch.float16, torch.bfloat16)
+DOUBLES: Final = (torch.float64, torch.complex128)
+
+
+@dataclass(frozen=True)
+class Error:
+    """Largest and RMS relative error of one tensor; infinite where a mask or an exact value differs."""
+
+    largest: float
+    rms: float
+    detail: str = ""
+
+
+@dataclass
+class Tolerance:
+    """What is allowed for one output tensor: grows with the reference's own error as it is seen on more inputs."""
+
+    dtype: torch.dtype
+    numel: int
+    reference: Error = field(default_factory=lambda: Error(0.0, 0.0))
+    slack: float = 1.0  # above one where the comparison is with the reference itself instead of the truth
+
+    def learn(self, error: Error) -> None:
+        """Take in the reference's own error; infinite errors (its masks differ from fp64's) say nothing about rounding."""
+        if error.largest != float("inf"):
+            self.reference = Error(max(self.reference.largest, error.largest), max(self.reference.rms, error.rms))
+
+    @property
+    def largest(self) -> float:
+        return self.slack * max(self._factor() * self.reference.largest, FLOOR_MAX_ULP[self._kind()] * self._epsilon())
+
+    @property
+    def rms(self) -> float:
+        return self.slack * max(self._factor() * self.reference.rms, FLOOR_RMS_ULP[self._kind()] * self._epsilon())
+
+    def allows(self, error: Error) -> bool:
+        return error.largest <= self.largest and error.rms <= self.rms
+
+    def _kind(self) -> str:
+        return "half" if self.dtype in HALVES else "double" if self.dtype in DOUBLES else "full"
+
+    def _factor(self) -> float:
+        if not (self.dtype.is_floating_point or self.dtype.is_complex):
+            return FLIPS
+        factor = FACTOR["half" if self.dtype in HALVES else "full"]
+        return factor * 4 if self.numel < FEW else factor
+
+    def _epsilon(self) -> float:
+        return float(torch.finfo(self.dtype).eps) if self.dtype.is_floating_point or self.dtype.is_complex else 0.0
+
+
+def measure(output: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tensor) -> Error:
+    """Error of `output`; `reference` (the declared precision) decides with `truth` which exact values are right.
+
+    Shapes must be equal already.
+    """
+    if not truth.numel():
+        return Error(0.0, 0.0)
+    if not (output.dtype.is_floating_point or output.dtype.is_complex):
+        return _exact(output, truth, reference)
+    masks = None if _finite(output, truth, reference) else _masks(output, truth, reference)
+    if isinstance(masks, Error):
+        return masks
+    return _rounding(output, truth, masks)
+
+
+def _rounding(output: torch.Tensor, truth: torch.Tensor, left_out: torch.Tensor | None) -> Error:
+    """Rows are taken in blocks that fit a core's cache: several times as fast as whole tensors."""
+    width = output.shape[-1] if output.dim() > 1 else output.numel()
+    got, want = output.reshape(-1, width), truth.reshape(-1, width)
+    hidden = None if left_out is None else left_out.reshape(-1, width)
+    step = max(1, BLOCK // width)
+    overall = _rms_of(want, hidden, step)
+    largest = total = 0.0
+    for start in range(0, got.shape[0], step):
+        ours, theirs = _wide(got[start : start + step]), _wide(want[start : start + step])
+        if hidden is not None:
+            ours, theirs = (part.masked_fill(hidden[start : start + step], 0) for part in (ours, theirs))
+        difference, size = (ours - theirs).abs(), theirs.abs()
+        row = size.square().mean(dim=1, keepdim=True).sqrt_()
+        relative = difference.div_(size.add_(row).add_(overall / 100)).nan_to_num_(nan=0.0)
+        largest = max(largest, float(relative.max()))
+        total += float(relative.square_().sum())
+    return Error(largest, math.sqrt(total / output.numel()))
+
+
+def _rms_of(want: torch.Tensor, hidden: torch.Tensor | None, step: int) -> float:
+    total = 0.0
+    for start in range(0, want.shape[0], step):
+        part = _wide(want[start : start + step])
+        if hidden is not None:
+            part = part.masked_fill(hidden[start : start + step], 0)
+        total += float(part.abs().square_().sum())
+    return math.sqrt(total / want.numel())
+
+
+def _wide(part: torch.Tensor) -> torch.Tensor:
+    return part.to(torch.complex128 if part.dtype.is_complex else torch.float64)
+
+
+def _finite(*tensors: torch.Tensor) -> bool:
+    """A quick yes: a sum is finite only where all elements are (it may overflow, then a closer look follows)."""
+    return all(bool(torch.isfinite(tensor.sum())) for tensor in tensors)
+
+
+def _exact(output: torch.Tensor, truth: torch.Tensor, reference: torch.Tensor) -> Error:
+    truth = truth.to(reference.dtype)
+    wrong = (output != reference) & (output != truth)
+    if not bool(wrong.any()):
+        return Error(0.0, 0.0)
+    share = float(wrong.double().mean())
+    return Error(share, share, f"{share:.3%} of the {_name(output.dtype)} elements differ")
+
+
+def _masks(got: torch.Tensor, want: torch.Tensor, other: torch.Tensor) -> Error | torch.Tensor:
+    """Where not all three are finite; an error where NaN and infinities lie neither as in the truth nor as in the reference."""
+    classes = [_class(tensor) for tensor in (got, want, other)]
+    wrong = (classes[0] != classes[1]) & (classes[0] != classes[2])
+    if not bool(wrong.any()):
+        return ~(torch.isfinite(got) & torch.isfinite(want) & torch.isfinite(other))
+    share = float(wrong.double().mean())
+    return Error(float("inf"), float("inf"), f"NaN or infinities differ from the reference's in {share:.2%} of the elements")
+
+
+def _class(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return torch.isfinite(tensor).to(torch.int8)
+    return torch.isnan(tensor).to(torch.int8) + 2 * torch.isposinf(tensor) + 4 * torch.isneginf(tensor)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

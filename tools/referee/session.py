@@ -1,0 +1,158 @@
+"""One judgement's processes and folders: started in the order that keeps secrets, ended whatever happens."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from referee import freeze, staging
+from referee.launch import Nursery, Worker, WorkerFailure
+from referee.options import Options
+from referee.outcome import Rejected, Unjudgeable
+
+LOAD_LIMIT_S: Final = 300.0
+TASK_LIMIT_S: Final = 120.0
+COMPILE_LIMIT_S: Final = 600.0
+FILE_BYTES: Final = 4 << 30
+SPARE_BYTES: Final = 4 << 30
+
+
+class Session:
+    """Workers of one judgement. `folder` is private to it and removed at the end."""
+
+    def __init__(self, options: Options, *, fresh_build: bool) -> None:
+        self.options = options
+        self.fresh_build = fresh_build
+        self.folder = Path(tempfile.mkdtemp(prefix="judge-"))
+        self.threads = len(os.sched_getaffinity(0))
+        self.nursery = Nursery(threads=self.threads)
+        self.trusted: list[Worker] = []
+        self.build_report: dict[str, Any] | None = None
+        self.submission_sha256 = ""
+        self.started = time.monotonic()
+        self.marks: dict[str, float] = {}
+        self._staged = self.folder / "submission"
+        self._builder: threading.Thread | None = None
+        self._trouble: Exception | None = None
+
+    def begin(self) -> None:
+        """Stage the submission and build it meanwhile; building runs no code of it."""
+        if self.options.target == "cuda" and not Path("/dev/nvidia0").exists():
+            raise Unjudgeable("task.no_cuda_device", "target cuda needs an NVIDIA GPU, and this machine shows none")
+        if not self.options.workspace.is_dir():
+            raise Rejected("load.missing", "the workspace is no folder")
+        try:
+            self.submission_sha256 = staging.stage(self.options.workspace, self._staged)
+        except WorkerFailure as failure:
+            raise Rejected(failure.kind, failure.detail) from failure
+        self._builder = threading.Thread(target=self._build, daemon=True)
+        self._builder.start()
+
+    def _build(self) -> None:
+        import build
+
+        if not (self.options.workspace / "kernels").exists():
+            return
+        try:
+            self.build_report = build.build(
+                self.options.workspace, target=self.options.target, cache=self.options.cache,
+                build_root=self.folder / "build" if self.fresh_build else None, reuse=not self.fresh_build,
+            )  # fmt: skip
+        except Exception as error:
+            self._trouble = error
+
+    def built(self) -> Path | None:
+        """The folder with the fresh module, None for a single-file submission."""
+        assert self._builder is not None
+        self._builder.join()
+        self.mark("build")
+        if self._trouble is not None:
+            raise Unjudgeable("build.tool", f"the build could not run: {self._trouble}")
+        report = self.build_report
+        if report is None or report["status"] == "no_sources":
+            return None
+        reasons = report["reasons"] or [{"code": "build.failed", "detail": "the build failed"}]
+        if report["status"] == "failed":
+            raise Rejected(reasons[0]["code"], reasons[0]["detail"])
+        if report["status"] == "error":
+            raise Unjudgeable(reasons[0]["code"], reasons[0]["detail"])
+        return staging.own_module_folder(report["module"], self.folder / "module")
+
+    def start_oracle(self, *, seed: int) -> tuple[Worker, dict[str, Any]]:
+        worker = self._trusted("oracle")
+        reply = worker.call("load_oracle", text=self.options.text, seed=seed, timeout_s=TASK_LIMIT_S)
+        self.mark("oracle")
+        return worker, reply.fields
+
+    def start_baseline(self, name: str, *, seed: int, compiled: bool) -> Worker:
+        caches = self._warm_caches(name) if compiled else {}
+        worker = self._trusted(name, caches)
+        worker.call(
+            "load_baseline", text=self.options.text, seed=seed, compile=compiled, mode=self.options.baseline, timeout_s=TASK_LIMIT_S
+        )
+        return worker
+
+    def _trusted(self, name: str, caches: dict[str, str] | None = None) -> Worker:
+        worker = self.nursery.fork(name)
+        self.trusted.append(worker)
+        self._seal(worker, hostile=False, extra=caches or {})
+        return worker
+
+    def _warm_caches(self, name: str) -> dict[str, str]:
+        """A private copy of the compile cache that was filled where no submission has been."""
+        place = self.folder / f"{name}-inductor"
+        if self.options.cache is not None:
+            warm = self.options.cache / "baselines" / self.options.task_sha256
+            if warm.is_dir():
+                shutil.copytree(warm, place, symlinks=True)
+        place.mkdir(exist_ok=True)
+        return {"TORCHINDUCTOR_CACHE_DIR": str(place), "TRITON_CACHE_DIR": str(place / "triton")}
+
+    def start_submission(self, *, init: dict[str, Any], init_blob: bytes, seed: int) -> tuple[Worker, dict[str, Any]]:
+        """The submission's worker, loaded. Anything that it started and left behind by then counts against it."""
+        module_folder = self.built()
+        worker = self.nursery.fork("submission")
+        self._seal(worker, hostile=True, extra={})
+        reply = worker.call(
+            "load_submission", folder=str(self._staged), module_folder=None if module_folder is None else str(module_folder),
+            init=init, blob=init_blob, seed=seed, timeout_s=LOAD_LIMIT_S,
+        )  # fmt: skip
+        self.mark("load")
+        return worker, reply.fields
+
+    def _seal(self, worker: Worker, *, hostile: bool, extra: dict[str, str]) -> None:
+        home = self.folder / f"{worker.name}-home"
+        environment = {
+            "HOME": str(home), "TMPDIR": str(home / "tmp"), "TORCH_EXTENSIONS_DIR": str(home / "extensions"),
+            "TORCHINDUCTOR_CACHE_DIR": str(home / "inductor"), "TRITON_CACHE_DIR": str(home / "triton"),
+            "XDG_CACHE_HOME": str(home / "cache"), "USER": "judge", "LOGNAME": "judge", **extra,
+        }  # fmt: skip
+        worker.call(
+            "seal", hostile=hostile, environment=environment, threads=self.threads, file_bytes=FILE_BYTES,
+            memory_bytes=_memory_limit() if hostile and self.options.target == "cpu" else None, timeout_s=30.0,
+        )  # fmt: skip
+
+    def own_code(self) -> tuple[str, ...]:
+        """Folders from which the submission's worker may map code: the fresh module, and what load_inline built there."""
+        return str(self.folder / "module"), str(self.folder / "submission-home" / "extensions")
+
+    def mark(self, name: str) -> None:
+        self.marks[name] = round(time.monotonic() - self.started, 3)
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self.nursery.close()
+        if self._builder is not None:
+            self._builder.join(timeout=5.0)
+        freeze.kill_all(os.getpid(), known=[], free=[])
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _memory_limit() -> int:
+    """Address space for a submission: what the machine has, and some for what is mapped but never touched."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return total + SPARE_BYTES

@@ -1,0 +1,306 @@
+"""Paired timing: batches of fresh inputs, eager, compiled and submission interleaved, all on the referee's clock.
+
+Covers: time hidden by the worker's clocks, threads, forks or lateness (the window ends when the whole process is stopped), replay (every
+call has its own content and weights change every round; outputs are compared with eager's on the same inputs), a slowed baseline (its
+process never saw the submission, which is stopped meanwhile). Does not cover: a machine whose clock speed others change; see `quiet`.
+"""
+
+import dataclasses
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+
+from referee import bootstrap, challenge, compare, correctness, diagnosis, tree, truth
+from referee.challenge import Answer, Batch, State
+from referee.correctness import ORACLE_LIMIT_S, Trial
+from referee.launch import Worker
+from referee.outcome import Rejected, Unjudgeable
+
+BATCH_S: Final = 0.030
+LONGEST_BATCH_S: Final = 1.0
+BATCH_BYTES: Final = 320 << 20
+MOST_ITEMS: Final = 2000
+FEWEST_ROUNDS: Final = 6
+MOST_ROUNDS: Final = 40
+TIGHT: Final = 0.008  # relative half-width of both intervals at which more rounds say nothing new
+QUIET: Final = 0.05
+SLACK: Final = 1.5
+SAMPLE_S: Final = 0.2
+WINDOW: Final = 1 << 20
+COMPILE_LIMIT_S: Final = 600.0
+FLOOR: Final = 8.0  # times the measured copying speed: no kernel writes its output faster than that
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One batch on one side."""
+
+    us: float  # per call
+    reply_us: float
+    cpu_us: float
+    waited_share: float
+
+
+@dataclass
+class Times:
+    """All samples, in order of rounds; `calls` is the size of every batch."""
+
+    calls: int = 0
+    order: list[str] = field(default_factory=list)
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    compared: int = 0
+    graphs: int = 0
+    batch_bytes: int = 0
+    copy_gb_per_s: float = 0.0
+    output_bytes: int = 0
+
+    def quiet(self) -> list[int]:
+        """Rounds in which nobody waited for a CPU; all rounds where too few are quiet."""
+        rounds = range(len(self.samples["submission"]))
+        found = [at for at in rounds if all(side[at].waited_share < QUIET for side in self.samples.values())]
+        return found if len(found) >= FEWEST_ROUNDS else list(rounds)
+
+    def ratios(self, baseline: str) -> list[float]:
+        return [self.samples[baseline][at].us / self.samples["submission"][at].us for at in self.quiet()]
+
+    def interval(self, baseline: str) -> bootstrap.Interval:
+        return bootstrap.interval(self.ratios(baseline))
+
+    def median_us(self, side: str) -> float:
+        return statistics.median(self.samples[side][at].us for at in self.quiet())
+
+    def against_itself(self) -> bootstrap.Interval | None:
+        """The submission in one round against itself in the next: what noise alone does to a ratio."""
+        us = [self.samples["submission"][at].us for at in self.quiet()]
+        pairs = [(us[at] / us[at + 1]) ** (1 if at % 4 == 0 else -1) for at in range(0, len(us) - 1, 2)]
+        return bootstrap.interval(pairs) if len(pairs) >= 3 else None
+
+
+def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, marks: Callable[[str], None]) -> Times:
+    """Warm up, find the batch size, then rounds until the intervals are tight or the budget is spent."""
+    sides = {**baselines, "submission": trial.submission}
+    times = Times(samples={name: [] for name in sides}, copy_gb_per_s=copy_speed())
+    state = challenge.draw_weights(trial.oracle, mode="redraw", seed=trial.seeds.of("weights", 10_000, 0), timeout_s=ORACLE_LIMIT_S)
+    for name, worker in sides.items():
+        challenge.load_weights(worker, state, timeout_s=correctness.FIRST_LIMIT_S)
+        del name
+    estimates = _warm_up(trial, sides, state)
+    times.graphs = _graphs(baselines["compile"])
+    marks("warm")
+    times.calls = _batch_size(trial, estimates, state, times)
+    deadline = time.monotonic() + budget_s
+    number = 0
+    play_round(trial, sides, state, number, times, record=False)
+    while number < FEWEST_ROUNDS or (number < MOST_ROUNDS and time.monotonic() < deadline and not _tight(times, number)):
+        number += 1
+        play_round(trial, sides, state, number, times, record=True)
+    marks("timed")
+    _check_floor(times)
+    return times
+
+
+def _graphs(worker: Worker) -> int:
+    graphs = int(worker.call("graphs", timeout_s=10.0).fields["graphs"])
+    if graphs < 1:
+        raise Unjudgeable("task.not_compiled", "torch.compile made no graph of the reference: there is no compiled baseline")
+    return graphs
+
+
+def _warm_up(trial: Trial, sides: dict[str, Worker], state: State) -> dict[str, float]:
+    """A first call (torch.compile compiles here), then three short batches; the fastest tells the batch size."""
+    found = {}
+    for name, worker in sides.items():
+        best = math.inf
+        for attempt in range(4):
+            count = 1 if attempt < 2 else 3
+            batch = challenge.draw(trial.oracle, seeds=trial.seeds.many(f"warm-{name}", attempt, count), timeout_s=ORACLE_LIMIT_S)
+            placed = challenge.place(worker, batch, perturb=0)
+            limit = COMPILE_LIMIT_S if name == "compile" else correctness.FIRST_LIMIT_S + 200 * trial.item_s * count
+            answer = challenge.run(worker, batch, placed, timeout_s=limit)
+            if attempt:
+                best = min(best, answer.window.wall_ns / count / 1e9)
+        found[name] = best
+    return found
+
+
+def _batch_size(trial: Trial, estimates: dict[str, float], state: State, times: Times) -> int:
+    started = time.monotonic()
+    batch = challenge.draw(trial.oracle, seeds=trial.seeds.many("size", 0, 1), timeout_s=ORACLE_LIMIT_S)
+    drawing_s = time.monotonic() - started
+    known = truth.fetch(trial.oracle, items=[0], precision=trial.precision, extra=[], timeout_s=ORACLE_LIMIT_S)
+    times.output_bytes = sum(layout["bytes"] for layout in tree.tensors_of(known.specs[0]))
+    times.batch_bytes = batch.bytes_per_item() + times.output_bytes
+    wanted = BATCH_S / min(estimates.values())
+    limits = (LONGEST_BATCH_S / max(estimates.values()), BATCH_BYTES / max(times.batch_bytes, 1), 1.5 / drawing_s, MOST_ITEMS)
+    return max(1, math.ceil(min(wanted, *limits)))
+
+
+def play_round(trial: Trial, sides: dict[str, Worker], state: State, number: int, times: Times, *, record: bool) -> None:
+    """The same fresh inputs and weights on every side, in an order that turns round; outputs are compared."""
+    batch = challenge.draw(trial.oracle, seeds=trial.seeds.many("timed", number, times.calls), timeout_s=ORACLE_LIMIT_S)
+    nudge(state)
+    order = list(sides)
+    if number % 2:
+        order.reverse()
+    chosen = _secret_sample(batch, times)
+    outputs: dict[str, dict[int, list[torch.Tensor]]] = {}
+    answers: dict[str, Answer] = {}
+    changed: dict[int, list[bool]] = {}
+    for name in order:
+        worker = sides[name]
+        in_place = state if name != "submission" or trial.policy == "strict" else None
+        if in_place is None:
+            challenge.load_weights(worker, state, timeout_s=correctness.FIRST_LIMIT_S)
+        placed = challenge.place(worker, batch, perturb=0, weights=in_place)
+        limit = 10.0 + 100 * LONGEST_BATCH_S
+        answers[name] = challenge.run(worker, batch, placed, timeout_s=limit)
+        if record:
+            times.samples[name].append(_sample(answers[name], times.calls))
+        if name == "compile":
+            continue
+        if name == "submission":
+            challenge.sweep(trial.nursery, trusted=trial.trusted)
+        with challenge.still(worker):
+            outputs[name] = {index: challenge.read_outputs(worker, answers[name], index) for index in chosen}
+            if name == "submission":
+                changed = {index: challenge.input_changed(worker, batch, answers[name], index) for index in chosen[:2]}
+            else:
+                untouched = {index: challenge.input_changed(worker, batch, answers[name], index) for index in chosen[:2]}
+    for index, found in changed.items():
+        correctness.check_inputs(found, untouched[index])
+    _compare(trial, batch, state, answers, outputs, chosen)
+    times.compared += len(chosen)
+    times.order.append("".join(name[0] for name in order))
+
+
+def _sample(answer: Answer, calls: int) -> Sample:
+    window = answer.window
+    return Sample(
+        us=window.wall_ns / calls / 1e3,
+        reply_us=window.reply_ns / calls / 1e3,
+        cpu_us=window.cpu_ns / calls / 1e3,
+        waited_share=window.waited_ns / window.wall_ns,
+    )
+
+
+def _secret_sample(batch: Batch, times: Times) -> list[int]:
+    """Items to compare, the last one first; all where that is quick."""
+    affordable = int(SAMPLE_S * 1e9 / (1 + 4 * times.output_bytes))  # about 2 ns a byte to read and compare both sides
+    count = min(batch.count, max(4, affordable))
+    last = batch.count - 1
+    others = random.SystemRandom().sample(range(last), count - 1)
+    return [last, *others]
+
+
+def _compare(
+    trial: Trial,
+    batch: Batch,
+    state: State,
+    answers: dict[str, Answer],
+    outputs: dict[str, dict[int, list[torch.Tensor]]],
+    chosen: list[int],
+) -> None:
+    """Against eager's outputs on the same inputs; what differs there is looked at again with the float64 truth."""
+    compare.check_structure(answers["submission"].spec, expected=answers["eager"].spec)
+    loose = [dataclasses.replace(tolerance, slack=SLACK) for tolerance in trial.tolerances[1.0]]
+    for index in chosen:
+        want = outputs["eager"][index]
+        if compare.find_mismatch(outputs["submission"][index], truth=want, reference=want, tolerances=loose) is not None:
+            _second_look(trial, state, answers["submission"], outputs, index)
+    for index in chosen[:2]:
+        trial.history.remember(outputs["eager"][index])
+
+
+def _second_look(
+    trial: Trial, state: State, answer: Answer, outputs: dict[str, dict[int, list[torch.Tensor]]], index: int
+) -> None:
+    adopt(trial.oracle, state)
+    known = truth.fetch(trial.oracle, items=[index], precision=trial.precision, extra=[], timeout_s=ORACLE_LIMIT_S)
+    tolerances = correctness.learned(trial, known, scale=1.0)
+    mine = outputs["submission"][index]
+    mismatch = compare.find_mismatch(mine, truth=known.truth[0], reference=known.reference[0], tolerances=tolerances)
+    if mismatch is None:
+        return
+    earlier = [*trial.history.outputs, *(leaves for at, leaves in outputs["eager"].items() if at != index)]
+    rejected = diagnosis.explain(
+        mismatch, worker=trial.submission, answer=answer, index=index, outputs=mine, truth=known.truth[0],
+        reference=known.reference[0], tolerances=tolerances, history=diagnosis.History(outputs=earlier), old_weights=None, perturb=0,
+    )  # fmt: skip
+    raise Rejected(rejected.code, f"in a timed batch: {rejected.detail}")
+
+
+def adopt(oracle: Worker, state: State) -> None:
+    """Give the reference worker the weights that the referee has nudged."""
+    oracle.call(
+        "adopt", descriptors=(state.arena.descriptor,), state=state.entries, offsets=state.arena.offsets, timeout_s=ORACLE_LIMIT_S
+    )
+
+
+def nudge(state: State) -> None:
+    """New values for floating-point weights, between 0.9 and 1.1 of the old ones: what was computed from them before is stale now.
+
+    Of large tensors a random stretch changes; a product or a packing of it is stale as well.
+    """
+    for index, (_, layout) in enumerate(state.entries):
+        values = state.arena.tensor(index, layout=layout)
+        if not layout["bytes"] or not values.is_floating_point():
+            continue
+        flat = values.view(-1)
+        start = random.SystemRandom().randrange(max(1, flat.numel() - WINDOW))
+        part = flat[start : start + WINDOW]
+        part.mul_(torch.rand(part.shape).mul_(0.2).add_(0.9).to(part.dtype))
+
+
+def _tight(times: Times, number: int) -> bool:
+    if number % 2 or number < 10:
+        return False
+    for baseline in ("eager", "compile"):
+        found = times.interval(baseline)
+        if (found.high - found.low) / 2 > TIGHT * found.ratio:
+            return False
+    return True
+
+
+def copy_speed() -> float:
+    """GB/s that a copy writes on this machine, all threads."""
+    source, target = torch.empty(1 << 24), torch.empty(1 << 24)
+    source.fill_(1.0)
+    target.fill_(2.0)
+    best = math.inf
+    for _ in range(3):
+        started = time.perf_counter()
+        target.copy_(source)
+        best = min(best, time.perf_counter() - started)
+    return source.numel() * 4 / best / 1e9
+
+
+def _check_floor(times: Times) -> None:
+    floor_us = times.output_bytes / (FLOOR * times.copy_gb_per_s * 1e3)
+    median = times.median_us("submission")
+    if median < floor_us:
+        raise Rejected("timing.below_floor", f"{median:.3f} us a call is less than writing the output takes ({floor_us:.3f} us)")
+
+
+def report(times: Times) -> dict[str, Any]:
+    """Evidence: raw samples in microseconds, order, quietness."""
+    itself = times.against_itself()
+    return {
+        "calls_per_batch": times.calls,
+        "order": " ".join(times.order[1:]),
+        "rounds_us": {name: [round(sample.us, 3) for sample in side] for name, side in times.samples.items()},
+        "cpu_us": {name: [round(sample.cpu_us, 3) for sample in side] for name, side in times.samples.items()},
+        "reply_us": {name: [round(sample.reply_us, 3) for sample in side] for name, side in times.samples.items()},
+        "waited_share": {name: [round(sample.waited_share, 4) for sample in side] for name, side in times.samples.items()},
+        "quiet_rounds": times.quiet(),
+        "against_itself": None if itself is None else itself.report(),
+        "outputs_compared": times.compared,
+        "compiled_graphs": times.graphs,
+        "bytes_per_call": times.batch_bytes,
+        "copy_gb_per_s": round(times.copy_gb_per_s, 2),
+    }

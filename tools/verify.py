@@ -1,0 +1,28 @@
+"""Checks a submission for correctness and policy: `python -I verify.py --workspace DIR --target cpu < {"model_py": …}`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from referee import launch, options, session
+
+
+def main() -> int:
+    asked = options.read_options("verify", budget_s=0.0)
+    launch.harden_referee()
+    # The workers' template imports torch while this process does the same below.
+    sitting = session.Session(asked, fresh_build=False)
+    from referee import examine, report
+
+    stdout = report.take_stdout()
+    try:
+        findings = examine.examine(asked, sitting, timed=False, budget_s=0.0)
+        report.write(stdout, report.verify_report(asked, findings))
+    finally:
+        sitting.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
