@@ -1,7 +1,7 @@
 """The trusted cache of precompiled headers and compiled baselines: filled once, outside any submission's reach.
 
 It is filled in a sandbox that holds no submission and mounted read-only everywhere else, so that no submission can
-change what the judge or a baseline is built from. Its folder is named after everything that it depends on.
+change what the judge or a baseline is built from. A task's own code is trusted here: it is the reference.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ def warm(config: Config, task: Task, *, opened: Opened | None = None) -> Path:
     """
     target = resolve_target(config.judge)
     folder = cache_folder(config, target)
-    done = folder.with_name(f"{folder.name}.{task.sha256[:16]}.warm")
+    done = folder.with_name(f"{folder.name}.{task.sha256[:16]}-{_tools_sha256()[:16]}.warm")
     with _locked(folder):
         if not done.exists():
             _fill(config, task, target, folder, done, opened)
@@ -42,7 +42,7 @@ def inspect(config: Config, task: Task, *, opened: Opened | None = None) -> None
     with _locked(folder):
         pass
     timeout_s = config.limits.tool_timeout_s
-    with trusted_sandbox(config, target=target, cache=folder, cache_writable=False, opened=opened) as sandbox:
+    with trusted_sandbox(config, target=target, cache=folder, opened=opened) as sandbox:
         try:
             report = run_inspect(sandbox, task, target=target, timeout_s=timeout_s)
         except NoReport as error:
@@ -59,15 +59,15 @@ def inspect(config: Config, task: Task, *, opened: Opened | None = None) -> None
 
 
 def cache_folder(config: Config, target: Target) -> Path:
-    """Named after the tools' text, the sandbox' kind and what it runs; compilers and torch are checked by the tools."""
-    kind = choose_kind(config.sandbox)
-    parts = (target, kind, config.sandbox.image, config.sandbox.python, _tools_sha256())
+    """Named after the sandbox' kind and what it runs; the tools name its entries after compilers, torch and sources."""
+    kind = choose_kind(config.sandbox, target=target)
+    parts = (target, kind, config.sandbox.image, config.sandbox.python)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return cache_home() / f"{kind}-{target}-{key}"
 
 
 def _fill(config: Config, task: Task, target: Target, folder: Path, done: Path, opened: Opened | None) -> None:
-    with trusted_sandbox(config, target=target, cache=folder, cache_writable=True, opened=opened) as sandbox:
+    with trusted_sandbox(config, target=target, cache=folder, opened=opened) as sandbox:
         try:
             report = run_warm(sandbox, task, target=target, timeout_s=config.limits.tool_timeout_s)
         except NoReport:

@@ -10,14 +10,13 @@ from pathlib import Path
 from agent.config import Config
 from agent.errors import JudgeError, SandboxError
 from agent.judging.cache import warm
-from agent.judging.reports import Verdict
+from agent.judging.reports import Reason, Verdict
 from agent.judging.sandboxes import Opened, judging_sandbox
 from agent.judging.submission import prepare_workspace
 from agent.judging.target import resolve_target
 from agent.judging.tool_runs import Rules, run_judge
+from agent.sandbox.snapshot import SnapshotError
 from agent.tasks.task import Task
-
-ATTEMPTS = 2
 
 
 def judge_submission(
@@ -29,14 +28,37 @@ def judge_submission(
     """
     cache = warm(config, task, opened=opened)
     with tempfile.TemporaryDirectory(prefix="agent-judge-") as scratch:
-        workspace = prepare_workspace(submission, Path(scratch) / "submission")
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                return _judge_once(config, task, workspace, cache, log, opened)
-            except (JudgeError, SandboxError):
-                if attempt == ATTEMPTS:
-                    raise
-    raise AssertionError("unreachable")
+        try:
+            workspace = prepare_workspace(submission, Path(scratch) / "submission")
+        except SnapshotError as error:
+            return _rejected(config, Reason(code="load.submission", detail=str(error)))
+        try:
+            verdict = _judge_once(config, task, workspace, cache, log, opened)
+            if not is_trouble(verdict):
+                return verdict
+        except (JudgeError, SandboxError):
+            pass
+        return _judge_once(config, task, workspace, cache, log, opened)
+
+
+def is_trouble(verdict: Verdict) -> bool:
+    """Whether the judge itself stumbled. A task that cannot be judged (task.*) would not be the next time either."""
+    return verdict.verdict == "error" and not all(reason.code.startswith("task.") for reason in verdict.reasons)
+
+
+def _rejected(config: Config, reason: Reason) -> Verdict:
+    """What cannot even be copied is not worth a sandbox."""
+    rules = Rules.of(config.judge, target=resolve_target(config.judge))
+    return Verdict(
+        schema_version=1,
+        verdict="rejected",
+        reasons=(reason,),
+        correct=False,
+        reward=-1,
+        target=rules.target,
+        policy=rules.policy,
+        precision=rules.precision,
+    )
 
 
 def _judge_once(

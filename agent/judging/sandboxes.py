@@ -1,7 +1,6 @@
 """Which sandboxes an episode and its judge run in: what is mounted where, with which limits."""
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from agent.assets import asset
 from agent.config import Config, SandboxConfig
 from agent.judging.tool_runs import Target
 from agent.sandbox.base import CACHE, SKILL, TOOLS, Limits, Mount, Sandbox, SandboxSpec
+from agent.sandbox.labels import PREFIX
 from agent.sandbox.open import open_sandbox
 
 SKILL_NAME = "cuda-kernel-optimization"
@@ -17,13 +17,14 @@ Opened = Callable[[Sandbox], None]
 """Told of every sandbox that is opened, so that somebody else can close it to end what runs in it."""
 
 
-def sandbox_limits(config: SandboxConfig) -> Limits:
+def sandbox_limits(config: SandboxConfig, *, log_mb: int = 256) -> Limits:
     return Limits(
         memory_bytes=int(config.memory_gb * GIB),
         pids=config.pids,
         cpus=config.cpus,
         shm_bytes=int(config.shm_gb * GIB),
         tmp_bytes=int(config.tmp_gb * GIB),
+        log_bytes=log_mb << 20,
     )
 
 
@@ -45,29 +46,41 @@ def episode_spec(
             Mount(cache, CACHE),
             *mounts,
         ),
-        limits=sandbox_limits(config.sandbox),
+        limits=sandbox_limits(config.sandbox, log_mb=config.limits.log_mb),
         labels=labels,
         gpus="all" if target == "cuda" else "none",
     )
 
 
-@contextlib.contextmanager
 def judging_sandbox(
-    config: Config,
-    *,
-    target: Target,
-    workspace: Path,
-    cache: Path,
-    cache_writable: bool = False,
-    opened: Opened | None = None,
+    config: Config, *, target: Target, workspace: Path, cache: Path, opened: Opened | None = None
+) -> contextlib.AbstractContextManager[Sandbox]:
+    """A fresh sandbox for the judge, closed afterwards; submission, tools and cache are read-only in it."""
+    return _sandbox(config, target=target, workspace=workspace, cache=cache, workspace_read_only=True, opened=opened)
+
+
+@contextlib.contextmanager
+def trusted_sandbox(config: Config, *, target: Target, cache: Path, opened: Opened | None = None) -> Iterator[Sandbox]:
+    """A sandbox without any submission, for inspecting a task and for filling the cache, which is writable in it.
+
+    The cache is its workspace too: a container's user may write only where the workspace was given to it.
+    """
+    with _sandbox(
+        config, target=target, workspace=cache, cache=cache, workspace_read_only=False, opened=opened
+    ) as sandbox:
+        yield sandbox
+
+
+@contextlib.contextmanager
+def _sandbox(
+    config: Config, *, target: Target, workspace: Path, cache: Path, workspace_read_only: bool, opened: Opened | None
 ) -> Iterator[Sandbox]:
-    """A fresh sandbox for trusted tools, closed afterwards; the workspace is read-only in it."""
     spec = SandboxSpec(
         workspace=workspace,
-        workspace_read_only=True,
-        mounts=(Mount(asset("tools"), TOOLS), Mount(cache, CACHE, read_only=not cache_writable)),
-        limits=sandbox_limits(config.sandbox),
-        labels={"role": "judge"},
+        workspace_read_only=workspace_read_only,
+        mounts=(Mount(asset("tools"), TOOLS), Mount(cache, CACHE, read_only=workspace_read_only)),
+        limits=sandbox_limits(config.sandbox, log_mb=config.limits.log_mb),
+        labels={f"{PREFIX}role": "judge"},
         gpus="all" if target == "cuda" else "none",
     )
     sandbox = open_sandbox(config.sandbox, spec, target=target)
@@ -77,22 +90,3 @@ def judging_sandbox(
         yield sandbox
     finally:
         sandbox.close()
-
-
-@contextlib.contextmanager
-def trusted_sandbox(
-    config: Config, *, target: Target, cache: Path, cache_writable: bool, opened: Opened | None = None
-) -> Iterator[Sandbox]:
-    """A judging sandbox without any submission: for inspecting a task and for warming the cache."""
-    with (
-        tempfile.TemporaryDirectory(prefix="agent-empty-") as empty,
-        judging_sandbox(
-            config,
-            target=target,
-            workspace=Path(empty),
-            cache=cache,
-            cache_writable=cache_writable,
-            opened=opened,
-        ) as sandbox,
-    ):
-        yield sandbox

@@ -1,6 +1,5 @@
-"""A submission as files: model_new.py and kernels/, made ready for the judge, and its identity."""
+"""A submission made ready for the judge: a clean copy of model_new.py and kernels/ in a folder of its own."""
 
-import hashlib
 import shutil
 from pathlib import Path
 from typing import Final
@@ -12,9 +11,9 @@ ENTRY: Final = "model_new.py"
 
 
 def prepare_workspace(submission: Path, into: Path) -> Path:
-    """A clean copy of a submission (a workspace folder, or a single model_new.py) at `into`; nothing else comes along.
+    """A copy of a submission (a workspace folder, or a single model_new.py) at `into`; nothing else comes along.
 
-    Raises ConfigError when there is nothing at `submission`.
+    Raises ConfigError when there is nothing at `submission`, SnapshotError when a folder holds none that can be copied.
     """
     if submission.is_dir():
         copy_submission(submission, into)
@@ -22,16 +21,7 @@ def prepare_workspace(submission: Path, into: Path) -> Path:
     if not submission.is_file():
         raise ConfigError(f"there is no submission at {submission}")
     into.mkdir(parents=True)
+    into.chmod(0o755)
     shutil.copyfile(submission, into / ENTRY)
+    (into / ENTRY).chmod(0o644)
     return into
-
-
-def submission_sha256(folder: Path) -> str:
-    """Over names and contents of all regular files, so that equal hashes mean equal submissions."""
-    total = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.is_symlink():
-            name = path.relative_to(folder).as_posix().encode("utf-8", "surrogateescape")
-            total.update(b"%d:%s:%d:" % (len(name), name, path.stat().st_size))
-            total.update(path.read_bytes())
-    return total.hexdigest()

@@ -31,6 +31,7 @@ from agent.loop.steps import recover, redo
 from agent.loop.waiting import Interrupted, wait_for_sandboxes
 from agent.loop.workbench import LOGS, Workbench
 from agent.sandbox.base import Mount, Sandbox
+from agent.sandbox.labels import RUN
 from agent.sandbox.open import open_sandbox
 from agent.tasks.task import Task
 from agent.trajectory.events import MessageEvent, Resumed, RunEnd, RunStart, StopReason
@@ -177,7 +178,7 @@ class _Episode:
             workspace=self.folder.workspace,
             cache=cache,
             mounts=(Mount(self.folder.logs, LOGS),),
-            labels={"run": self.folder.run_id},
+            labels={RUN: self.folder.run_id},
         )
         sandbox = open_sandbox(self.config.sandbox, spec, target=self.rules.target)
         try:
@@ -194,7 +195,7 @@ class _Episode:
                 task_sha256=self.task.sha256,
                 agent_version=_version(),
                 backend=dict(self.backend.describe()),
-                sandbox={"kind": session.bench.sandbox.kind, "python": session.bench.sandbox.python},
+                sandbox=_described(session.bench.sandbox),
                 tools=tool_schemas(),
             )
         else:
@@ -278,6 +279,10 @@ class _Episode:
 
     def _status(self, phase: Phase, detail: str) -> None:
         self.listener.on_status(Status(phase, detail, self.log.ledger.turns, time.time()))
+
+
+def _described(sandbox: Sandbox) -> dict[str, str]:
+    return {"kind": sandbox.kind, "python": sandbox.python, "description": sandbox.describe()}
 
 
 def _version() -> str:

@@ -9,8 +9,7 @@ from agent.config import Config
 from agent.errors import JudgeError, RecordError, SandboxError
 from agent.judging.judge import judge_submission
 from agent.judging.reports import Verdict
-from agent.judging.submission import submission_sha256
-from agent.loop.keeping import workspace_sha256
+from agent.loop.keeping import submission_sha256
 from agent.loop.ledger import Ledger
 from agent.loop.result import better
 from agent.loop.session import Log
@@ -82,8 +81,8 @@ def verdict_record(reason: StopReason, reward: int | None, judgement: Judgement)
 def _subjects(folder: RunFolder) -> list[tuple[Subject, Path, str]]:
     found: list[tuple[Subject, Path, str]] = []
     if folder.best.is_dir():
-        found.append(("best", folder.best, submission_sha256(folder.best)))
-    found.append(("final", folder.workspace, workspace_sha256(folder.workspace) or NOTHING))
+        found.append(("best", folder.best, submission_sha256(folder.best) or NOTHING))
+    found.append(("final", folder.workspace, submission_sha256(folder.workspace) or NOTHING))
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from agent.backends.replay import ScriptEnd
+from agent.backends.retry import ChatCancelled
 from agent.errors import BackendError, ContextOverflow, JudgeError, RecordError, SandboxError
 from agent.loop.graph import run_graph
 from agent.loop.limits import Stop, check
@@ -14,6 +15,7 @@ from agent.loop.session import Session
 from agent.loop.steps import close_pending
 from agent.loop.waiting import Interrupted, OutOfTime
 from agent.trajectory.events import StopEvent, StopReason
+from agent.trajectory.writer import FULL_ERRNOS
 
 DETAIL_CHARS: Final = 2000
 
@@ -37,7 +39,7 @@ def _until_stopped(session: Session, begin: Callable[[], None]) -> tuple[Stop | 
     try:
         begin()
         run_graph(session, between=lambda: _go_on(session))
-    except Interrupted:
+    except (Interrupted, ChatCancelled):
         pass
     except Exception as error:  # noqa: BLE001 - the edge where a fault becomes a recorded stop reason
         return stop_of(error), error
@@ -60,6 +62,8 @@ def stop_of(error: Exception) -> Stop:
             return Stop(StopReason.CONTEXT, str(error))
         case BackendError():
             return Stop(StopReason.BACKEND, f"{error.kind}: {error}")
+        case SandboxError(__cause__=OSError(errno=number)) if number in FULL_ERRNOS:
+            return Stop(StopReason.DISK_FULL, str(error))
         case SandboxError():
             detail = f"{error} {error.post_mortem}".strip()
             return Stop(StopReason.OOM if error.oom else StopReason.SANDBOX, detail[:DETAIL_CHARS])

@@ -39,7 +39,9 @@ class EpisodeResult:
         """0 more than 5 % faster than eager at least, 1 not, 3 infrastructure kept it from being known."""
         if self.reward is not None:
             return EXIT_FASTER if self.reward >= 2 else EXIT_NOT_FASTER
-        unknown = self.reason.infrastructure or bool(self.judge_errors)
+        verdicts = (self.best, self.final)
+        undecided = any(verdict is not None and verdict.verdict == "error" for verdict in verdicts)
+        unknown = self.reason.infrastructure or undecided or bool(self.judge_errors)
         return EXIT_INFRASTRUCTURE if unknown else EXIT_NOT_FASTER
 
 

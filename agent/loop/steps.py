@@ -4,13 +4,14 @@ from typing import Final
 
 from agent.backends.base import Reply, ToolCall
 from agent.loop.actions import ACTIONS, REPEATABLE, Action, Invalid, Submit, parse_call, tool_schemas
-from agent.loop.keeping import keep_submission, weakest_speedup, workspace_sha256
+from agent.loop.keeping import keep_submission, submission_sha256, weakest_speedup
 from agent.loop.limits import command_timeout_s, nearly_spent, remaining_s
 from agent.loop.perform import perform
 from agent.loop.prompts import render
 from agent.loop.session import Session
 from agent.loop.waiting import wait_for
 from agent.loop.workbench import Outcome
+from agent.sandbox.snapshot import SnapshotError
 from agent.trajectory.events import ActionEvent, ObservationEvent, ReplyEvent, SnapshotEvent
 
 MOST_CALLS: Final = 16
@@ -159,7 +160,7 @@ def _perform(session: Session, action: Action) -> Outcome:
 
 def _submit(session: Session) -> Outcome:
     """The first submit of something unverified only says so; a second one is accepted."""
-    sha256 = workspace_sha256(session.folder.workspace)
+    sha256 = submission_sha256(session.folder.workspace)
     if sha256 in session.ledger.verified or session.ledger.submit_warned:
         return Outcome(render("submitted"), "ok")
     has_best = bool(session.ledger.best_sha256)
@@ -170,7 +171,10 @@ def _snapshot(session: Session, outcome: Outcome) -> None:
     speedup = weakest_speedup(outcome.report or {})
     best = session.ledger.best_speedup
     is_best = best is None if speedup is None else best is None or speedup > best
-    sha256 = keep_submission(session.folder, is_best=is_best)
+    try:
+        sha256 = keep_submission(session.folder, is_best=is_best)
+    except SnapshotError:  # changed since it was verified: then there is nothing to keep
+        return
     session.log.record(
         SnapshotEvent, turn=session.ledger.turns, submission_sha256=sha256, speedup=speedup, is_best=is_best
     )

@@ -29,6 +29,9 @@ class LocalSandbox:
         self.closed = False
         self._process: subprocess.Popen[bytes] | None = None
 
+    def describe(self) -> str:
+        return "local: processes of this machine"
+
     def exec(
         self,
         argv: Sequence[str],
