@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from building.toolchain import BINDING, SEARCH_PATH, Target, Toolchain, Toolchai
 COMPILE_TIMEOUT_S: Final = 240.0
 LOG_TAIL: Final = 8000
 DIAGNOSTICS: Final = "diagnostics.json"
+COMPUTED_INCLUDE: Final = re.compile(rb"#\s*include\s*[^\"<\s]")
 WARM_FILES: Final = ("prelude.h", "prelude.h.gch", "binding.o")
 # g++ with a precompiled header of torch maps about 1 GB; nvcc runs several programs of which each has its own limit.
 MEMORY_BYTES: Final = {"cpu": 6 << 30, "cuda": 24 << 30}
@@ -74,10 +76,11 @@ def build(
     """
     started = time.monotonic()
     report = _report(target)
+    ignored: list[dict[str, Any]] = []
     try:
         sources = read_sources(workspace, target=target)
         report["sources"] = [f"kernels/{name}" for name in sources.sources]
-        report["diagnostics"] = [_ignored(path, why) for path, why in sources.ignored]
+        ignored = [_ignored(path, why) for path, why in sources.ignored]
         if sources.sources:
             _check_bindings(sources)
             toolchain = find_toolchain(target, arch=arch)
@@ -94,17 +97,13 @@ def build(
     except SourceError as error:
         report |= {"status": "failed", "reasons": [{"code": error.code, "detail": error.detail}]}
     except _Failed as error:
-        entries = diagnostics.parse(error.output) + report["diagnostics"]
-        report |= {
-            "status": "failed",
-            "reasons": error.reasons,
-            "diagnostics": entries,
-            "log_tail": error.output[-LOG_TAIL:],
-        }
+        report |= {"status": "failed", "reasons": error.reasons, "log_tail": error.output[-LOG_TAIL:]}
+        report["diagnostics"] = diagnostics.parse(error.output)
     except ToolchainError as error:
         report |= {"status": "error", "reasons": [{"code": "build.toolchain", "detail": str(error)}]}
     except OSError as error:
         report |= {"status": "error", "reasons": [{"code": "build.io", "detail": str(error)}]}
+    report["diagnostics"] += ignored
     report["seconds"] = round(time.monotonic() - started, 3)
     return report
 
@@ -233,7 +232,7 @@ def _built(job: _Job, final: Path, *, reuse: bool) -> dict[str, Any]:
     try:
         lay_out(work, job.sources)
         output = _compile_and_link(work, job)
-        entries = diagnostics.parse(output) + [_ignored(path, why) for path, why in job.sources.ignored]
+        entries = diagnostics.parse(output)
         made = _take_over(work, final, job.toolchain.module, entries)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -278,15 +277,26 @@ def _object(work: Path, name: str, job: _Job) -> bounded.Finished:
 
 def _object_name(name: str, text: bytes, job: _Job) -> str:
     digest = hashlib.sha256(job.toolchain.identity.encode())
-    for part in (name.encode(), text, *(head for pair in sorted(job.sources.headers.items()) for head in _pair(pair))):
+    headers = _headers_of(text, job.sources.headers)
+    for part in (name.encode(), text, *(piece for header in headers for piece in (header.encode(), headers[header]))):
         digest.update(b"%d\0" % len(part) + part)
     for path in binding_files():
         digest.update(path.read_bytes())
     return digest.hexdigest() + ".o"
 
 
-def _pair(item: tuple[str, bytes]) -> tuple[bytes, bytes]:
-    return item[0].encode(), item[1]
+def _headers_of(text: bytes, headers: dict[str, bytes]) -> dict[str, bytes]:
+    """The headers that `text` may read: named in it or in one of them; all where a name is computed."""
+    named: dict[str, bytes] = {}
+    texts = [text]
+    while texts:
+        current = texts.pop()
+        if COMPUTED_INCLUDE.search(current):
+            return headers
+        new = {name: data for name, data in headers.items() if name not in named and name.encode() in current}
+        named |= new
+        texts += new.values()
+    return dict(sorted(named.items()))
 
 
 def _copy(source: Path, destination: Path) -> bool:

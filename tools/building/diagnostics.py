@@ -105,11 +105,9 @@ def explain_link(output: str, *, module: str) -> list[dict[str, str]]:
 
 
 def _undefined_advice(name: str) -> str:
-    if name.startswith("_Z") or "(" in name:
-        return (
-            '; does its definition have extern "C" (or the same argument types) in the one file and not in the other?'
-        )
-    return "; is the source that defines it in kernels/, and not static there?"
+    if name.startswith(("_Z", "at::", "c10::", "torch::")):
+        return "; neither a file in kernels/ nor torch's libraries hold it"
+    return '; is it in kernels/, not static there, and extern "C" (with equal arguments) in both files or in neither?'
 
 
 def _last_line(output: str) -> str:
