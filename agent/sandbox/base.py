@@ -106,10 +106,6 @@ class Sandbox(Protocol):
         """Path, inside the sandbox, of the interpreter that has torch."""
         ...
 
-    def describe(self) -> str:
-        """One line for logs and people: what confines commands here, and what does not."""
-        ...
-
     def exec(
         self,
         argv: Sequence[str],
