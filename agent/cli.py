@@ -22,6 +22,11 @@ class Target(StrEnum):
     cuda = "cuda"
 
 
+class ImageTarget(StrEnum):
+    cpu = "cpu"
+    cuda = "cuda"
+
+
 class Policy(StrEnum):
     strict = "strict"
     open = "open"
@@ -284,6 +289,7 @@ def version() -> int:
 def image_build(
     cpu: Annotated[bool, typer.Option("--cpu", help="For target cpu: a slim Debian.")] = False,
     cuda: Annotated[bool, typer.Option("--cuda", help="For target cuda: NVIDIA's CUDA devel image.")] = False,
+    target: Annotated[ImageTarget | None, typer.Option(help="The same as --cpu or --cuda.")] = None,
     base_image: Annotated[
         str | None, typer.Option(metavar="IMAGE", help="Another base image, Debian or Ubuntu with Python >= 3.11.")
     ] = None,
@@ -303,10 +309,11 @@ def image_build(
     from agent.errors import ConfigError
     from agent.ui.image import run_build
 
-    if cpu == cuda:
+    chosen = {name for name, given in (("cpu", cpu), ("cuda", cuda), (target, target)) if given}
+    if len(chosen) != 1:
         raise ConfigError("give one of --cpu and --cuda")
     return run_build(
-        "cpu" if cpu else "cuda",
+        "cpu" if chosen == {"cpu"} else "cuda",
         base_image=base_image,
         wheels=wheels,
         ca_bundle=ca_bundle,
@@ -333,6 +340,30 @@ def image_remove(
     from agent.ui.image import run_remove
 
     return run_remove(names, force=force)
+
+
+@sandbox_app.command("ls")
+def sandbox_list(debug: DebugOption = False) -> int:
+    """List sandboxes: those in use, and those that a dead process left behind."""
+    from agent.ui.sandboxes import run_list
+
+    return run_list()
+
+
+@sandbox_app.command("clean")
+def sandbox_clean(
+    older_than: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Only those made longer ago, for instance 2h.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also those whose owner may be alive: this ends running episodes.")
+    ] = False,
+    debug: DebugOption = False,
+) -> int:
+    """Remove sandboxes that a dead process left behind."""
+    from agent.ui.sandboxes import run_clean
+
+    return run_clean(older_than=older_than, everything=everything)
 
 
 def _judging_flags(
@@ -367,13 +398,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("interrupted\n")
         return 130
-    except OSError as error:
-        if error.errno != errno.EPIPE:
-            raise
-        silence(sys.stdout)
-        return 128 + 13
+    except Exception as error:  # noqa: BLE001 - the last edge: a fault of this program, or a reader that went away
+        return _fault(error, debug="--debug" in arguments)
     finally:
         _flush()
+
+
+def _fault(error: Exception, *, debug: bool) -> int:
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        silence(sys.stdout)
+        return 1
+    known = isinstance(error, OSError) and error.filename
+    what = str(error) if known else f"this is a fault in cuda-agent: {type(error).__name__}: {error}"
+    wrapped = AgentError(" ".join(what.split()), hint="" if known else "--debug shows where; please report it")
+    wrapped.__cause__ = error
+    print_error(wrapped, debug=debug)
+    return wrapped.exit_code
 
 
 def _exit_code(result: Any) -> int:

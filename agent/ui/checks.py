@@ -78,7 +78,7 @@ def check_sandbox_choice(config: Config) -> tuple[Check, str]:
 
     asked = f"--sandbox {config.sandbox.kind}"
     try:
-        kind = choose_kind(config.sandbox)
+        kind = choose_kind(config.sandbox, target=resolve_target(config.judge))
     except AgentError as error:
         return Check("choice", asked, "fail", error.message, error.hint, needed=True), ""
     if kind == "none":

@@ -82,7 +82,9 @@ def _print(console: "Console", check: Check, *, first: bool) -> None:
     line = Text.assemble((f"  {mark} ", style), f"{check.name:<16} ", (safe(check.detail), "dim"))
     console.print(line, soft_wrap=not console.is_terminal)
     if check.advice and check.status != "ok":
-        console.print(Text(f"    → {safe(check.advice)}", style=style), soft_wrap=not console.is_terminal)
+        first, *more = safe(check.advice).splitlines()
+        for text in (f"    → {first}", *(f"      {line}" for line in more)):
+            console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
 
 
 def _conclude(console: "Console", able: bool) -> None:

@@ -39,4 +39,4 @@ def limits_words(config: Config) -> str:
 def _warnings(kind: str) -> tuple[str, ...]:
     if kind != "none":
         return ()
-    return ("no sandbox: code written by the language model runs on this machine, with your files and your network",)
+    return ("no sandbox: model-written code runs on this machine, with your files and network",)

@@ -4,11 +4,10 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from rich.table import Table
-
 from agent.sandbox import image
 from agent.ui.console import make_console, safe
 from agent.ui.quantities import show_bytes
+from agent.ui.tables import print_columns
 
 
 def run_build(
@@ -28,7 +27,7 @@ def run_build(
         ca_bundle=ca_bundle,
         offline=offline,
         network=network,
-        on_line=lambda line: print_line(line),
+        on_line=print_line,
     )
     sys.stdout.write(f"{image.image_name(target)} {identity}\n")
     return 0
@@ -39,13 +38,17 @@ def run_list() -> int:
     if not found:
         sys.stdout.write("no image yet: agent image build --cpu (or --cuda)\n")
         return 0
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for name in ("image", "base", "size", "created", ""):
-        table.add_column(name, no_wrap=True, justify="right" if name == "size" else "left")
-    for info in found:
-        state = "" if info.current else "outdated: build it again"
-        table.add_row(info.name, info.base_image, show_bytes(info.size_bytes), info.created[:19], state)
-    make_console().print(table)
+    rows = [
+        [
+            info.name or info.id[:19],
+            info.base_image,
+            show_bytes(info.size_bytes),
+            info.created[:19],
+            "" if info.current else "outdated: build it again",
+        ]
+        for info in found
+    ]
+    print_columns(make_console(), ("image", "base", "size", "created", ""), rows, right="llrll")
     return 0
 
 

@@ -108,7 +108,9 @@ def _session(request: Request, config: Config, task: Task) -> Session:
         raise ConfigError(
             "--confirm needs a terminal to ask in", hint="run it in a terminal, without --json and --quiet"
         )
-    kind = choose_kind(config.sandbox)
+    kind = choose_kind(config.sandbox, target=resolve_target(config.judge))
+    # An engine that goes away during the run must not lead to a judgement in another kind of sandbox.
+    config = config.model_copy(update={"sandbox": config.sandbox.model_copy(update={"kind": kind})})
     controls = Controls()
     backend = make_backend(config.backend, task_sha256=task.sha256, cancelled=lambda: controls.leaving)
     return Session(request, config, task, backend, kind, console, interactive, controls)

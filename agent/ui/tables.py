@@ -1,15 +1,15 @@
 """The final table of a run or of a judgement, as rich text: verdict, times, speed-ups, where the result is."""
 
 import shlex
+from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from agent.judging.reports import Verdict
 from agent.ui.console import one_line, safe
 from agent.ui.outcome import Outcome
-from agent.ui.quantities import show_cost, show_count, show_duration, show_speedup, show_us
+from agent.ui.quantities import show_cost, show_count, show_duration, show_ratio, show_speedup, show_us
 from agent.ui.summaries import REWARD_WORDS, STOP_WORDS, verdict_words
 
 _CALL_STYLES = {"faster": "green", "slower": "red", "inconclusive": "yellow"}
@@ -38,25 +38,42 @@ def print_verdict(console: Console, title: str, verdict: Verdict) -> None:
 def print_samples(console: Console, outcomes: list[Outcome]) -> None:
     """The end of `agent optimize --samples N`: one row a try, the best one marked."""
     best = max(outcomes, key=lambda outcome: outcome.rank)
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for name in ("  ", "reward", "over eager", "over torch.compile", "turns", "cost"):
-        table.add_column(name, no_wrap=True, justify="right")
-    table.add_column("run", no_wrap=True, overflow="fold")
+    rows = []
     for outcome in outcomes:
         verdict, progress = outcome.verdict, outcome.progress
-        table.add_row(
-            "★" if outcome is best and len(outcomes) > 1 else "",
-            "–" if outcome.reward is None else str(outcome.reward),
-            speedup_words(verdict, "eager") if verdict else "–",
-            speedup_words(verdict, "compile") if verdict else "–",
-            str(progress.turn),
-            show_cost(progress.cost_usd),
-            outcome.folder.run_id,
+        rows.append(
+            [
+                "★" if outcome is best else "",
+                "–" if outcome.reward is None else str(outcome.reward),
+                speedup_words(verdict, "eager") if verdict else "–",
+                speedup_words(verdict, "compile") if verdict else "–",
+                str(progress.turn),
+                show_cost(progress.cost_usd),
+                outcome.folder.run_id,
+            ]
         )
     console.print()
     console.print(Text(f"{len(outcomes)} tries", style="bold"))
-    console.print(table)
+    head = ("", "reward", "over eager", "over torch.compile", "turns", "cost", "run")
+    print_columns(console, head, rows, right="lrrrrrl")
     _facts(console, [("best", str(best.folder.path))])
+
+
+def print_columns(console: Console, head: Sequence[str], rows: Sequence[Sequence[str | Text]], *, right: str) -> None:
+    """A table without lines; a column is right-aligned where `right` has an r. Never cut: names must be copyable."""
+    cells = [[Text(name, style="dim") for name in head], *([_cell(value) for value in row] for row in rows)]
+    widths = [max(row[column].cell_len for row in cells) for column in range(len(head))]
+    for row in cells:
+        line = Text("  ")
+        for cell, width, side in zip(row, widths, right, strict=True):
+            gap = " " * (width - cell.cell_len)
+            line += Text.assemble(gap, cell, "   ") if side == "r" else Text.assemble(cell, gap, "   ")
+        line.rstrip()
+        console.print(line, soft_wrap=True)
+
+
+def _cell(value: str | Text) -> Text:
+    return value if isinstance(value, Text) else Text(safe(value))
 
 
 def print_headline(console: Console, title: str, verdict: Verdict | None) -> None:
@@ -76,21 +93,15 @@ def print_times(console: Console, verdict: Verdict) -> None:
     """Median times and speed-ups; nothing where nothing was timed."""
     if verdict.median_us is None or verdict.speedup is None:
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for name in ("  one forward", "median", "candidate is", "95 % interval", ""):
-        table.add_column(name, no_wrap=True, justify="left" if name in ("  one forward", "") else "right")
-    table.add_row("  candidate", show_us(verdict.median_us.candidate), "", "", "")
-    for label, median, key in (
-        ("  eager", verdict.median_us.eager, "eager"),
-        ("  torch.compile", verdict.median_us.compile, "compile"),
-    ):
-        speedup = dict(verdict.speedup).get(key)  # type: ignore[call-overload]
-        if speedup is None:
-            continue
-        call = Text(speedup.call, style=_CALL_STYLES[speedup.call])
+    rows: list[list[str | Text]] = [["candidate", show_us(verdict.median_us.candidate), "", "", ""]]
+    medians = {"eager": verdict.median_us.eager, "compile": verdict.median_us.compile}
+    for key, speedup in verdict.speedup.items():
+        name = "torch.compile" if key == "compile" else key
         interval = f"{speedup.low:.2f}–{speedup.high:.2f}"
-        table.add_row(label, show_us(median), f"{speedup.ratio:.2f}×", interval, call)
-    console.print(table)
+        call = Text(speedup.call, style=_CALL_STYLES[speedup.call])
+        rows.append([name, show_us(medians[key]), show_ratio(speedup.ratio), interval, call])
+    head = ("one forward", "median", "candidate is", "95 % interval", "")
+    print_columns(console, head, rows, right="lrrrl")
 
 
 def device_words(verdict: Verdict) -> str:
@@ -111,7 +122,8 @@ def _outcome_facts(outcome: Outcome) -> list[tuple[str, str]]:
     if outcome.subject:
         facts.append(("judged", judged_words(outcome)))
     cost = show_cost(progress.cost_usd) if progress.replies else "$0"
-    spent = f"{progress.turn} turns, {show_duration(progress.elapsed_s)}, {show_count(progress.tokens)} tokens, {cost}"
+    time_s = progress.end.wall_s if progress.end else progress.elapsed_s
+    spent = f"{progress.turn} turns, {show_duration(time_s)}, {show_count(progress.tokens)} tokens, {cost}"
     facts.append(("spent", spent))
     facts.append(("run", str(outcome.folder.path)))
     if not outcome.finished:

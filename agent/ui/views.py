@@ -153,9 +153,10 @@ class PlainView:
             self._out.line(safe(str(diff).rstrip("\n")))
 
     def on_status(self, status: Status) -> None:
-        if status.phase != self._phase and status.phase in _SLOW_PHASES:
-            self._out.line(f"{self._clock()} ..  {status.phase} {safe(status.detail)}".rstrip())
-        self._phase = status.phase
+        phase = f"{status.phase}: {safe(status.detail)}"
+        if phase != self._phase and status.phase in _SLOW_PHASES:
+            self._out.line(f"{self._clock()} ..  {phase}")
+        self._phase = phase
 
     def say(self, text: str) -> None:
         self._out.line(f"{self._clock()} ..  {safe(text)}")

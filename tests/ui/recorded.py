@@ -13,6 +13,7 @@ from agent.trajectory.events import (
     MessageEvent,
     ObservationEvent,
     ReplyEvent,
+    Resumed,
     RunEnd,
     RunStart,
     SnapshotEvent,
@@ -212,8 +213,11 @@ class Recorder:
     def stop(self, reason: StopReason = StopReason.SUBMITTED, detail: str = "") -> None:
         self._writer.append(StopEvent, reason=reason, detail=detail)
 
-    def verdict(self, subject: Any, verdict: dict[str, Any]) -> None:
-        self._writer.append(VerdictEvent, subject=subject, submission_sha256="ab" * 32, verdict=verdict)
+    def resumed(self, *pending: str) -> None:
+        self._writer.append(Resumed, pending=pending)
+
+    def verdict(self, subject: Any, verdict: dict[str, Any], *, sha256: str = "ab" * 32) -> None:
+        self._writer.append(VerdictEvent, subject=subject, submission_sha256=sha256, verdict=verdict)
 
     def end(self, reason: StopReason = StopReason.SUBMITTED, *, reward: int | None = 3, turns: int = 4) -> None:
         self._writer.append(
