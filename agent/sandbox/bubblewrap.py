@@ -39,10 +39,12 @@ HIDDEN_PROC: Final = (
     "acpi", "asound", "bus", "driver", "fs", "irq", "kcore", "keys", "kmsg", "kpagecount", "kpageflags", "kpagecgroup",
     "latency_stats", "mtrr", "scsi", "sched_debug", "sysrq-trigger", "timer_list",
 )  # fmt: skip
+NOTHING: Final = "nothing"
 MADE_ETC: Final[Mapping[str, str]] = {
     "passwd": f"root:x:0:0:root:/root:/bin/sh\nagent:x:{UID}:{UID}:agent:/tmp/home:/bin/bash\n",
     "group": f"root:x:0:\nagent:x:{UID}:\n",
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    NOTHING: "",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
 OLDEST: Final = (0, 8)
@@ -137,7 +139,8 @@ class BubblewrapSandbox(LocalSandbox):
         """The file system, outermost mounts first."""
         gpus = self._spec.gpus == "all"
         view = _system(self._scratch / "etc")
-        view += _hide([name for name in HIDDEN_PROC if not (name == "driver" and gpus)])
+        names = [name for name in HIDDEN_PROC if not (name == "driver" and gpus)]
+        view += _hide(names, self._scratch / "etc" / NOTHING)
         view += ["--size", str(self._spec.limits.shm_bytes), "--tmpfs", "/dev/shm"]
         view += ["--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
         interpreter = (Mount(folder, str(folder)) for folder in self._interpreter.folders)
@@ -194,13 +197,14 @@ def _system(etc: Path) -> list[str]:
     return args
 
 
-def _hide(names: Sequence[str]) -> list[str]:
-    args: list[str] = []
+def _hide(names: Sequence[str], nothing: Path) -> list[str]:
+    """Cover parts of /proc; bwrap itself covers /proc/sys only where the folder's own mode allows writing."""
+    args = ["--ro-bind", "/proc/sys", "/proc/sys"]
     for path in (Path("/proc", name) for name in names):
         if path.is_dir():
             args += ["--tmpfs", str(path), "--remount-ro", str(path)]
         elif path.exists():
-            args += ["--ro-bind", "/dev/null", str(path)]
+            args += ["--ro-bind", str(nothing), str(path)]
     return args
 
 

@@ -69,7 +69,8 @@ class Cgroup:
         for entry in self.entries:
             with contextlib.suppress(OSError):
                 found.update(int(line) for line in entry.read_text(encoding="ascii").split())
-        return found
+        # 0 stands for a process of another pid namespace; to a signal it would mean this very process group.
+        return found - {0}
 
 
 def create_cgroup(limits: Limits) -> Cgroup:
@@ -81,15 +82,14 @@ def create_cgroup(limits: Limits) -> Cgroup:
 
 
 def remove_abandoned_groups() -> None:
-    """Remove empty groups whose process is gone; a group that still holds processes cannot be removed and stays."""
+    """End and remove groups whose owner is gone: a command may survive the kill -9 of its owner for a while."""
     own = _own_paths()
     for controller, path in own.items():
         for parent in _upwards(ROOT / controller, path):
             for folder in parent.glob(f"{NAME_PREFIX}*"):
                 pid = folder.name.removeprefix(NAME_PREFIX).partition("-")[0]
                 if not Path("/proc", pid).exists():
-                    with contextlib.suppress(OSError):
-                        folder.rmdir()
+                    Cgroup((folder,), ()).remove()
 
 
 def _create_v2(name: str, limits: Limits) -> Cgroup:

@@ -169,8 +169,9 @@ class DockerSandbox:
         """What is known about the end, asked before the container is removed."""
         state = _final_state(self._client, self._id)
         printed = self._channel.errors.output().text().strip()
-        known = [f"{key}: {state[key]}" for key in ("Status", "ExitCode", "OOMKilled", "Error") if state.get(key) != ""]
-        text = ", ".join(known) if state else "the engine no longer knows the container"
+        facts = {key: state.get(key) for key in ("Status", "ExitCode", "OOMKilled", "Error")}
+        known = [f"{key}: {value}" for key, value in facts.items() if value not in ("", None)]
+        text = ", ".join(known) or "the engine no longer knows the container"
         return SandboxError(
             message,
             hint="the workspace is still there; start a new sandbox",

@@ -1,11 +1,14 @@
 """The connection to a Docker engine: found, asked whether it answers, and named for a person."""
 
+import socket
 from typing import Any, Final
 
+from agent.config import environ
 from agent.errors import SandboxError
 
 API_TIMEOUT_S: Final = 60.0
 PING_TIMEOUT_S: Final = 5.0
+DEFAULT_URL: Final = "unix:///var/run/docker.sock"
 NO_ENGINE_HINT: Final = (
     "start the engine (systemctl start docker), check `docker info`, or use --sandbox bubblewrap, which needs none"
 )
@@ -20,6 +23,7 @@ def connect(*, timeout_s: float = API_TIMEOUT_S) -> Any:
     import requests
 
     try:
+        _try_socket()
         client = docker.from_env(timeout=PING_TIMEOUT_S)
     except (docker.errors.DockerException, OSError, ValueError) as error:
         raise SandboxError(f"no Docker engine answers: {_brief(error)}", hint=NO_ENGINE_HINT) from error
@@ -49,6 +53,21 @@ def has_image(client: Any, name: str) -> bool:
     except docker.errors.ImageNotFound:
         return False
     return True
+
+
+def _try_socket() -> None:
+    """Raise OSError where nothing listens; docker-py leaves an unclosed socket behind when it finds that out itself."""
+    from docker.context import ContextAPI
+    from docker.utils import kwargs_from_env
+
+    env = environ()
+    chosen = kwargs_from_env(environment=env).get("base_url")
+    url = str(chosen or ContextAPI.kwargs_from_context(environment=env).get("base_url") or DEFAULT_URL)
+    scheme, _, path = url.partition("://")
+    if scheme.endswith("unix"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(PING_TIMEOUT_S)
+            probe.connect(f"/{path.lstrip('/')}")
 
 
 def _brief(error: BaseException) -> str:

@@ -62,6 +62,7 @@ def sweep(kind: str) -> None:
         for leftover, remove in _containers() if kind == "docker" else _folders():
             if leftover.abandoned:
                 remove()
+        remove_abandoned_groups()
 
 
 def _everything() -> Found:
