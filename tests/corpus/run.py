@@ -74,7 +74,8 @@ def judge_here(case: Case, *, tool: str, cache: Path | None, budget_s: float) ->
         command += ["--policy", case.policy]
         if cache is not None:
             warm = [sys.executable, "-I", str(ROOT / "tools" / "warm_cache.py"), "--out", str(cache), "--target", case.target]
-            subprocess.run(warm, input=text.encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            if tool != "verify":
+                subprocess.run(warm, input=text.encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
             command += ["--cache", str(cache)]
         if tool != "verify":
             command += ["--budget-s", str(budget_s)]

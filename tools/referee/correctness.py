@@ -36,6 +36,7 @@ class Trial:
     tolerances: dict[float, list[Tolerance]] = field(default_factory=dict)
     history: diagnosis.History = field(default_factory=diagnosis.History)
     state: State | None = None
+    yardstick: Worker | None = None
     item_s: float = 0.0
     checked: int = 0
     operators: set[str] = field(default_factory=set)

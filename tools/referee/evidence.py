@@ -4,12 +4,16 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+import symbols
 from referee import timing
 from referee.correctness import Trial
 from referee.outcome import Rejected
 from referee.session import Session
 
 OPERATORS: Final = 200
+UNAMBIGUOUS: Final = ("policy.torch_op", "policy.vendor_library", "tamper.interpreter")
+# System calls by which a module can reach code that its symbols do not name.
+REACHING: Final = (" dlopen", " dlsym", " dlvsym", " dlmopen", " dl_iterate_phdr", " ptrace", " mprotect", " pkey_mprotect", " process_vm_")
 
 
 def collect(session: Session, trial: Trial | None, times: timing.Times | None) -> dict[str, Any]:
@@ -24,7 +28,8 @@ def collect(session: Session, trial: Trial | None, times: timing.Times | None) -
             {"largest": tolerance.largest, "rms": tolerance.rms, "reference_rms": tolerance.reference.rms}
             for tolerance in trial.tolerances.get(1.0, [])
         ]
-        found["filter"] = trial.notes.get("filter")
+        for name in ("filter", "symbols", "places_beyond_allowed"):
+            found[name] = trial.notes.get(name)
     if times is not None and times.samples["submission"]:
         found["timing"] = timing.report(times)
     return found
@@ -35,12 +40,34 @@ def check_mappings(trial: Trial) -> None:
     if trial.policy != "strict":
         return
     allowed = (sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/opt", *trial.notes.get("own_code", ()))
-    for line in Path(f"/proc/{trial.submission.pid}/maps").read_text().splitlines():
+    for path in _mapped_code(trial):
+        if not path.startswith(allowed):
+            raise Rejected("policy.foreign_code", f"code from {path} is mapped, which is not built from the submission's sources")
+
+
+def _mapped_code(trial: Trial) -> list[str]:
+    found = []
+    for line in trial.submission.mappings().splitlines():
         fields = line.split(maxsplit=5)
-        if len(fields) < 6 or "x" not in fields[1] or not fields[5].startswith("/"):
-            continue
-        if not fields[5].startswith(allowed):
-            raise Rejected("policy.foreign_code", f"code from {fields[5]} is mapped, which is not built from the submission's sources")
+        if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
+            found.append(fields[5])
+    return sorted(set(found))
+
+
+def check_module(session: Session, trial: Trial) -> None:
+    """What the modules that were built from the submission's sources take from elsewhere; unambiguous findings reject."""
+    found: list[dict[str, str]] = []
+    for path in _mapped_code(trial):
+        if path.startswith(tuple(trial.notes.get("own_code", ()))) and Path(path).is_file():
+            try:
+                imports = symbols.read_imports(Path(path))
+            except (symbols.ElfError, OSError):
+                raise Rejected("policy.foreign_code", f"{Path(path).name} cannot be read as a module") from None
+            found += symbols.findings(imports, policy=session.options.policy, target=session.options.target)
+    trial.notes["symbols"] = found[:OPERATORS]
+    for finding in found:
+        if finding["code"] in UNAMBIGUOUS or any(name in finding["detail"] for name in REACHING):
+            raise Rejected(finding["code"], finding["detail"])
 
 
 def cpu_name() -> str:

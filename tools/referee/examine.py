@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 
-from referee import challenge, correctness, evidence, policy, timing
+from referee import challenge, correctness, evidence, footprint, timing
 from referee.controls import Controls
 from referee.correctness import Round, Trial
 from referee.launch import Worker, WorkerFailure
@@ -48,8 +48,13 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
         _blaming(trial, lambda: correctness.check(trial))
         session.mark("correctness")
         findings.correct = True
+        evidence.check_module(session, trial)
+        _blaming(trial, lambda: footprint.begin(trial))
+        _blaming(trial, lambda: correctness.play(trial, Round("unwatched", items=2)))
         if timed:
             findings.times = _blaming(trial, lambda: timing.measure(trial, baselines, budget_s=budget_s, marks=session.mark))
+        _blaming(trial, lambda: footprint.check(trial))
+        if timed:
             _blaming(trial, lambda: _last_looks(trial))
         findings.status = "passed"
     except Rejected as rejected:
@@ -80,9 +85,9 @@ def _set_up(options: Options, session: Session, *, timed: bool) -> tuple[Trial, 
         if timed:
             baselines["eager"] = session.start_baseline("eager", seed=construct, compiled=False)
             baselines["compile"] = session.start_baseline("compile", seed=construct, compiled=True)
+        yardstick = session.start_yardstick(summary["state"]) if options.policy == "strict" else None
     except WorkerFailure as failure:
         raise blame(failure, trusted=True) from failure
-    policy.check_sources(options, session)
     try:
         submission, loaded = session.start_submission(
             init=summary["init"], init_blob=bytes.fromhex(summary["init_hex"]), seed=construct
@@ -92,7 +97,7 @@ def _set_up(options: Options, session: Session, *, timed: bool) -> tuple[Trial, 
     _same_state(summary["state"], loaded.get("state"))
     trial = Trial(
         oracle=oracle, submission=submission, nursery=session.nursery, trusted=trusted, seeds=seeds, policy=options.policy,
-        precision=options.precision, controls=Controls(precision=options.precision),
+        precision=options.precision, controls=Controls(precision=options.precision), yardstick=yardstick,
     )  # fmt: skip
     trial.notes["weights"] = any(layout["dtype"].startswith(("float", "bfloat", "complex")) for _, layout in summary["state"])
     trial.notes["own_code"] = session.own_code()

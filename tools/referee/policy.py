@@ -5,7 +5,7 @@ Evidence, from weak to strong: operators seen in the worker, undefined symbols o
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from referee.outcome import Rejected
 
@@ -50,7 +50,3 @@ def _computes(space: str, name: str) -> bool:
         return False
     return space in TORCH_NAMESPACES and name not in ALLOWED
 
-
-def check_sources(options: Any, session: Any) -> None:
-    """Early feedback from the text is not a verdict; this is the place where it is looked at."""
-    del options, session

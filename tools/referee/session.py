@@ -96,6 +96,11 @@ class Session:
         )
         return worker
 
+    def start_yardstick(self, state: list[Any]) -> Worker:
+        worker = self._trusted("yardstick")
+        worker.call("load_allowed", state=state, timeout_s=30.0)
+        return worker
+
     def _trusted(self, name: str, caches: dict[str, str] | None = None) -> Worker:
         worker = self.nursery.fork(name)
         self.trusted.append(worker)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch
 
-from referee import confine, loading, oplog, protocol, tree
+from referee import confine, loading, oplog, pages, protocol, tree
 
 M_PERTURB: Final = -6
 DETAIL: Final = 1500
@@ -44,6 +44,8 @@ class Worker:
             "prepare": self.prepare,
             "go": self.go,
             "describe": self.describe,
+            "load_allowed": self.load_allowed,
+            "let_go": self.let_go,
             "graphs": lambda request: ({"ok": True, "graphs": loading.graphs_compiled()}, b"", ()),
         }
 
@@ -78,6 +80,17 @@ class Worker:
         self.model = task.build(seed=fields["seed"])
         self.call = loading.compiled(self.model, mode=fields["mode"]) if fields["compile"] else self.model
         return {"ok": True, "state": loading.describe_state(self.model)}, b"", ()
+
+    def load_allowed(self, request: protocol.Received) -> Reply:
+        """Not a submission: a forward that does what policy `strict` allows, to see where that leads inside torch."""
+        from referee.allowed import Allowed
+
+        self.model = self.call = Allowed(request.fields["state"])
+        return {"ok": True}, b"", ()
+
+    def let_go(self, request: protocol.Received) -> Reply:
+        pages.let_go()
+        return {"ok": True}, b"", ()
 
     def load_oracle(self, request: protocol.Received) -> Reply:
         from referee.oracle import Oracle

@@ -1,0 +1,46 @@
+"""Policy evidence that a submission cannot write itself: where inside torch's compute library its calls went (see pages.py)."""
+
+from typing import Final
+
+from referee import challenge, pages
+from referee.correctness import ORACLE_LIMIT_S, Trial
+from referee.launch import Worker
+from referee.outcome import Rejected
+
+# Places (64 KiB of code each) beyond what allocation and views need. Measured: own kernels 0 to 2, one pointwise operator 8 and more.
+MOST: Final = 5
+
+
+def begin(trial: Trial) -> None:
+    """From here on the code that runs is noted, by the kernel."""
+    if trial.policy == "strict" and trial.submission.table is not None:
+        trial.submission.call("let_go", timeout_s=30.0)
+
+
+def beyond(trial: Trial) -> int | None:
+    """Places that the submission has executed since `begin` and the yardstick has not; None where the kernel keeps no such table."""
+    table = trial.submission.table
+    if trial.policy != "strict" or table is None or trial.yardstick is None:
+        return None
+    spans = pages.spans_in(trial.submission.mappings())
+    return len(pages.places(table, spans=spans) - _yardstick(trial, trial.yardstick))
+
+
+def _yardstick(trial: Trial, worker: Worker) -> set[int]:
+    worker.call("let_go", timeout_s=30.0)
+    batch = challenge.draw(trial.oracle, seeds=trial.seeds.many("yardstick", 0, 2), timeout_s=ORACLE_LIMIT_S)
+    placed = challenge.place(worker, batch, perturb=0, weights=trial.state)
+    challenge.run(worker, batch, placed, timeout_s=30.0)
+    assert worker.table is not None
+    return pages.places(worker.table, spans=pages.spans_in(worker.mappings()))
+
+
+def check(trial: Trial) -> None:
+    found = beyond(trial)
+    trial.notes["places_beyond_allowed"] = found
+    if found is not None and found > MOST:
+        raise Rejected(
+            "policy.torch_op",
+            f"forward ran code of torch's compute library in {found} places beyond allocation and views, whatever called it",
+        )
+
