@@ -1,25 +1,27 @@
 """Bubblewrap sandbox: every command in namespaces of its own, with the host's system and interpreter read-only.
 
-Covers: own user, pid, net, ipc, uts and cgroup namespaces, no capabilities, no nested user namespaces, no controlling
-terminal, a cleared environment, a read-only root with /usr, the interpreter and a made-up /etc only; the host's homes,
-/tmp, /run (engine sockets), /var and /proc are not there. The kernel ends every process with the command, so no command
-outlives its call or meets another one; /workspace and /tmp stay. Memory, process and CPU limits hold for all processes
-together where a control group may be created, `describe` says when not; files, core dumps and descriptors are limited
-per process in any case.
+Covers: own user, pid, net, ipc, uts and cgroup namespaces, no capabilities, no nested user namespaces, a system call
+filter (seccomp.py), no controlling terminal, a cleared environment, a read-only root with /usr, the interpreter and a
+made-up /etc only; the host's homes, /tmp, /run (engine sockets), /var and /proc are not there. The kernel ends every
+process with the command, so no command outlives its call or meets another one; /workspace and /tmp stay. Memory, process
+and CPU limits hold for all processes together where a control group may be created, `describe` says when not; file
+sizes, core dumps and descriptors are limited per process in any case.
 Not covered: the kernel is shared with the host; /workspace and /tmp are host folders without a quota (a single file is
 limited to `tmp_bytes`); a host that runs as root maps root to the sandbox's user, so files that only root may read
 would be readable if they lay in the folders named above.
 """
 
 import os
+import platform
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from agent.errors import SandboxError
 from agent.sandbox.base import WORKSPACE, Mount, SandboxSpec
@@ -29,6 +31,7 @@ from agent.sandbox.interpreter import Interpreter, find_interpreter
 from agent.sandbox.local import PROBE_S, LocalSandbox, enter_script, host_deadline
 from agent.sandbox.mounts import check_mounts
 from agent.sandbox.process import NOT_STARTED, Finished, encode_argument, run_process, with_timeout
+from agent.sandbox.seccomp import refusing_filter
 
 UID: Final = 10001
 SYSTEM_LINKS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -79,15 +82,22 @@ class BubblewrapSandbox(LocalSandbox):
 
     def __init__(self, spec: SandboxSpec, *, program: Path, interpreter: Interpreter) -> None:
         self._program = program
+        self._filter = _open_filter()
         super().__init__(spec, interpreter)
 
     def describe(self) -> str:
         limits = self._spec.limits
-        notes = "; ".join((*self._cgroup.notes, "no quota on /tmp"))
+        unfiltered = () if self._filter is not None else ("no system call filter on this machine",)
+        notes = "; ".join((*self._cgroup.notes, *unfiltered, "no quota on /tmp"))
         return (
             f"bubblewrap: {self._program}, user {UID}, no network, python {self.python}, "
             f"memory {limits.memory_bytes / 2**30:g} GB, {limits.pids} processes, read-only root ({notes})"
         )
+
+    def close(self) -> None:
+        super().close()
+        if self._filter is not None:
+            self._filter.close()
 
     def _prepare(self) -> None:
         (self._scratch / "etc").mkdir()
@@ -112,15 +122,20 @@ class BubblewrapSandbox(LocalSandbox):
         command = with_timeout([*folder, *map(encode_argument, argv)], timeout_s)
         before = self._cgroup.oom_kills()
         with _status_pipe() as (reader, writer):
+            options, descriptors = [b"--json-status-fd", b"%d" % writer], [writer]
+            if self._filter is not None:
+                self._filter.seek(0)
+                options += [b"--seccomp", b"%d" % self._filter.fileno()]
+                descriptors.append(self._filter.fileno())
             done = run_process(
-                [*self._prefix, b"--json-status-fd", b"%d" % writer, b"--", *self._inner_limits(), *command],
+                [*self._prefix, *options, b"--", *self._inner_limits(), *command],
                 env=self._env() | dict(env),
                 cwd=None,
                 stdin=stdin,
                 deadline_s=host_deadline(timeout_s),
                 output=output,
                 end_rest=self._cgroup.end,
-                pass_fds=(writer,),
+                pass_fds=descriptors,
             )
             _require_set_up(done, reader, output, oom=self._cgroup.oom_kills() > before)
         return done
@@ -169,6 +184,15 @@ def _version(program: Path) -> tuple[int, ...]:
         return tuple(int(part) for part in said.split()[-1].split("."))
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return (0,)
+
+
+def _open_filter() -> IO[bytes] | None:
+    """The system call filter in a file that each bwrap reads; None on a machine that has none."""
+    if not (program := refusing_filter(platform.machine())):
+        return None
+    file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (open as long as the sandbox)
+    file.write(program)
+    return file
 
 
 def _isolation() -> list[str]:
