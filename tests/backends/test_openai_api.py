@@ -85,6 +85,14 @@ def test_no_key_is_asked_for_on_loopback(connect: Any, monkeypatch: pytest.Monke
     assert connect(reply("hi")).backend.chat([user()], ()).text == "hi"
 
 
+def test_a_local_server_is_not_asked_for_through_a_proxy(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert connect(reply("hi")).backend.chat([user()], ()).text == "hi"
+
+
 def test_a_hosted_server_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SOME_KEY", raising=False)
     with pytest.raises(BackendError, match="SOME_KEY is not set") as caught:
