@@ -1,5 +1,6 @@
 """Hand-written scripts and recorded runs as backends: which turn comes when, and what is wrong with a bad script."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import pytest
 from backend_samples import TOOLS, assistant, result, user
 
+from agent.assets import asset
 from agent.backends.base import Reply, ToolCall, Usage
+from agent.backends.registry import shipped_scripts
 from agent.backends.replay import ReplayBackend, ScriptEnd
 from agent.backends.script import read_script
 from agent.config import BackendConfig
@@ -163,3 +166,11 @@ def test_a_replay_without_a_script_says_what_to_set() -> None:
 def test_the_shape_of_the_name(tmp_path: Path) -> None:
     backend: Any = ReplayBackend(write(tmp_path, SCRIPT))
     assert backend.name == f"replay:{tmp_path.parent.name}/{tmp_path.name}"
+
+
+@pytest.mark.parametrize("path", sorted(asset("examples").glob("*/turns.md")), ids=lambda path: path.parent.name)
+def test_shipped_scripts_can_be_read_and_belong_to_their_task(path: Path) -> None:
+    script = read_script(path)
+    assert script.author == "hand-written" and script.task.is_file()
+    assert script.turns[-1].actions[-1][0] == "submit"
+    assert shipped_scripts()[hashlib.sha256(script.task.read_bytes()).hexdigest()] == path
