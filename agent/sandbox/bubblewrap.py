@@ -3,9 +3,9 @@
 Covers: own user, pid, net, ipc, uts and cgroup namespaces, no capabilities, no nested user namespaces, a system call
 filter (seccomp.py), no controlling terminal, a cleared environment, a read-only root with /usr, the interpreter and a
 made-up /etc only; the host's homes, /tmp, /run (engine sockets), /var and /proc are not there. The kernel ends every
-process with the command, so no command outlives its call or meets another one; /workspace and /tmp stay. Memory, process
-and CPU limits hold for all processes together where a control group may be created, `describe` says when not; file
-sizes, core dumps and descriptors are limited per process in any case.
+process with the command, so no command outlives its call or meets another one; /workspace and /tmp stay. Limits on
+memory, processes and CPU hold for all processes together where a control group may be created, `describe` says when
+not; file sizes, core dumps and descriptors are limited per process in any case.
 Not covered: the kernel is shared with the host; /workspace and /tmp are host folders without a quota (a single file is
 limited to `tmp_bytes`); a host that runs as root maps root to the sandbox's user, so files that only root may read
 would be readable if they lay in the folders named above.
@@ -15,13 +15,12 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from agent.errors import SandboxError
 from agent.sandbox.base import WORKSPACE, Mount, SandboxSpec
@@ -29,7 +28,7 @@ from agent.sandbox.capture import CommandOutput
 from agent.sandbox.environment import CUDA_BIN, SYSTEM_PATH, sandbox_env
 from agent.sandbox.interpreter import Interpreter, find_interpreter
 from agent.sandbox.local import PROBE_S, LocalSandbox, enter_script, host_deadline
-from agent.sandbox.mounts import check_mounts
+from agent.sandbox.mounts import check_mounts, give_to
 from agent.sandbox.process import NOT_STARTED, Finished, encode_argument, run_process, with_timeout
 from agent.sandbox.seccomp import refusing_filter
 
@@ -72,6 +71,9 @@ def open_bubblewrap(spec: SandboxSpec, *, python: str = "", bwrap: Path | None =
     """Prepare folders and limits and try one command. Raises SandboxError when bwrap is missing or not permitted."""
     program = bwrap or find_bwrap()
     check_mounts(spec)
+    if os.geteuid() == 0 and not spec.workspace_read_only:
+        # Another kind of sandbox may have given it away; inside, root has no power over other users' files.
+        give_to(spec.workspace, (0, 0))
     return BubblewrapSandbox(spec, program=program, interpreter=find_interpreter(python))
 
 
@@ -82,12 +84,12 @@ class BubblewrapSandbox(LocalSandbox):
 
     def __init__(self, spec: SandboxSpec, *, program: Path, interpreter: Interpreter) -> None:
         self._program = program
-        self._filter = _open_filter()
+        self._filter = -1
         super().__init__(spec, interpreter)
 
     def describe(self) -> str:
         limits = self._spec.limits
-        unfiltered = () if self._filter is not None else ("no system call filter on this machine",)
+        unfiltered = () if self._filter >= 0 else ("no system call filter on this machine",)
         notes = "; ".join((*self._cgroup.notes, *unfiltered, "no quota on /tmp"))
         return (
             f"bubblewrap: {self._program}, user {UID}, no network, python {self.python}, "
@@ -96,10 +98,12 @@ class BubblewrapSandbox(LocalSandbox):
 
     def close(self) -> None:
         super().close()
-        if self._filter is not None:
-            self._filter.close()
+        if self._filter >= 0:
+            os.close(self._filter)
+            self._filter = -1
 
     def _prepare(self) -> None:
+        self._filter = _open_filter()
         (self._scratch / "etc").mkdir()
         for name, text in MADE_ETC.items():
             (self._scratch / "etc" / name).write_text(text, encoding="ascii")
@@ -123,10 +127,10 @@ class BubblewrapSandbox(LocalSandbox):
         before = self._cgroup.oom_kills()
         with _status_pipe() as (reader, writer):
             options, descriptors = [b"--json-status-fd", b"%d" % writer], [writer]
-            if self._filter is not None:
-                self._filter.seek(0)
-                options += [b"--seccomp", b"%d" % self._filter.fileno()]
-                descriptors.append(self._filter.fileno())
+            if self._filter >= 0:
+                os.lseek(self._filter, 0, os.SEEK_SET)
+                options += [b"--seccomp", b"%d" % self._filter]
+                descriptors.append(self._filter)
             done = run_process(
                 [*self._prefix, *options, b"--", *self._inner_limits(), *command],
                 env=self._env() | dict(env),
@@ -186,13 +190,13 @@ def _version(program: Path) -> tuple[int, ...]:
         return (0,)
 
 
-def _open_filter() -> IO[bytes] | None:
-    """The system call filter in a file that each bwrap reads; None on a machine that has none."""
+def _open_filter() -> int:
+    """Descriptor of a file in memory that each bwrap reads; -1 on a machine that has no filter."""
     if not (program := refusing_filter(platform.machine())):
-        return None
-    file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (open as long as the sandbox)
-    file.write(program)
-    return file
+        return -1
+    descriptor = os.memfd_create("filter")
+    os.write(descriptor, program)
+    return descriptor
 
 
 def _isolation() -> list[str]:

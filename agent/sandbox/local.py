@@ -45,8 +45,10 @@ class LocalSandbox(ABC):
         try:
             self._prepare()
             self._probe()
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, OSError):
+                raise SandboxError(f"cannot prepare a sandbox: {error}", hint="free disk space") from error
             raise
 
     @property

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from agent.errors import SandboxError
 from agent.sandbox.labels import owner_labels
 
 SCRATCH_PREFIX: Final = "cuda-agent-sandbox-"
@@ -16,10 +17,14 @@ OWNER_FILE: Final = "owner.json"
 
 
 def make_scratch(labels: Mapping[str, str]) -> Path:
-    """A new folder with tmp/home in it; `labels` are added to the owner's."""
-    scratch = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
-    (scratch / OWNER_FILE).write_text(json.dumps(owner_labels() | dict(labels)), encoding="utf-8")
-    (scratch / "tmp" / "home").mkdir(parents=True)
+    """A new folder with tmp/home in it; `labels` are added to the owner's. Raises SandboxError (disk full)."""
+    try:
+        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
+        (scratch / OWNER_FILE).write_text(json.dumps(owner_labels() | dict(labels)), encoding="utf-8")
+        (scratch / "tmp" / "home").mkdir(parents=True)
+    except OSError as error:
+        where = tempfile.gettempdir()
+        raise SandboxError(f"cannot make a folder in {where}: {error.strerror}", hint="free disk space") from error
     return scratch
 
 

@@ -96,6 +96,24 @@ def test_an_interpreter_that_is_none_is_refused(tmp_path: Path) -> None:
             find_interpreter(python)
 
 
+def test_a_workspace_that_another_kind_had_given_away_is_writable(opener: Opener, tmp_path: Path) -> None:
+    workspace = tmp_path / "w"
+    (workspace / "kernels").mkdir(parents=True)
+    if os.getuid() != 0:
+        pytest.skip("only root can give files away")
+    for path in (workspace, workspace / "kernels"):
+        os.chown(path, 10001, 10001)
+    assert said(shell(opener("bubblewrap", workspace=workspace), "echo x > kernels/a; cat kernels/a")) == "x"
+
+
+def test_a_full_disk_stops_the_start_with_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    require("bubblewrap")
+    (tmp_path / "workspace").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "workspace" / "missing"))
+    with pytest.raises(SandboxError, match="cannot make a folder"):
+        bubblewrap.open_bubblewrap(SandboxSpec(workspace=tmp_path / "workspace"))
+
+
 def test_nothing_of_ours_is_left_behind(opener: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     sandbox = opener("bubblewrap", workspace=tmp_path / "w")
