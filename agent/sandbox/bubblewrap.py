@@ -28,7 +28,7 @@ from agent.sandbox.capture import CommandOutput
 from agent.sandbox.environment import CUDA_BIN, SYSTEM_PATH, sandbox_env
 from agent.sandbox.interpreter import Interpreter, find_interpreter
 from agent.sandbox.local import PROBE_S, LocalSandbox, enter_script, host_deadline
-from agent.sandbox.mounts import check_mounts, give_to
+from agent.sandbox.mounts import check_mounts, give_writable
 from agent.sandbox.process import NOT_STARTED, Finished, encode_argument, run_process, with_timeout
 from agent.sandbox.seccomp import refusing_filter
 
@@ -71,9 +71,8 @@ def open_bubblewrap(spec: SandboxSpec, *, python: str = "", bwrap: Path | None =
     """Prepare folders and limits and try one command. Raises SandboxError when bwrap is missing or not permitted."""
     program = bwrap or find_bwrap()
     check_mounts(spec)
-    if os.geteuid() == 0 and not spec.workspace_read_only:
-        # Another kind of sandbox may have given it away; inside, root has no power over other users' files.
-        give_to(spec.workspace, (0, 0))
+    # Another kind of sandbox may have given it away; inside, root has no power over other users' files.
+    give_writable(spec, (0, 0))
     return BubblewrapSandbox(spec, program=program, interpreter=find_interpreter(python))
 
 

@@ -29,7 +29,7 @@ from agent.sandbox.environment import CUDA_BIN, HOME, SYSTEM_PATH, sandbox_env
 from agent.sandbox.image import LABEL_PYTHON, image_name
 from agent.sandbox.inside import read_inside, write_inside
 from agent.sandbox.labels import owner_labels
-from agent.sandbox.mounts import check_mounts, give_to
+from agent.sandbox.mounts import check_mounts, give_writable
 from agent.sandbox.process import HOST_MARGIN_S, KILL_AFTER_S, NOT_STARTED, TIMED_OUT, unusable
 
 UID: Final = 10001
@@ -46,8 +46,7 @@ def open_docker(spec: SandboxSpec, *, image: str = "", target: str = "cpu") -> "
         _require_image(client, name, target)
         user = _user(client)
         check_mounts(spec, readable_by_others=os.getuid() == 0 and user[0] != 0)
-        if os.getuid() == 0 and not spec.workspace_read_only:
-            give_to(spec.workspace, user)
+        give_writable(spec, user)
         return DockerSandbox(client, spec, image=name, user=user)
     except BaseException:
         client.close()

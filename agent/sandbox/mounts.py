@@ -28,6 +28,17 @@ def check_mounts(spec: SandboxSpec, *, readable_by_others: bool = False) -> None
         _require_readable(spec.workspace)
 
 
+def give_writable(spec: SandboxSpec, user: tuple[int, int]) -> None:
+    """As root: make everything that the sandbox may write belong to its user. Does nothing for an ordinary user."""
+    if os.getuid() != 0:
+        return
+    if not spec.workspace_read_only:
+        give_to(spec.workspace, user)
+    for mount in spec.mounts:
+        if not mount.read_only:
+            give_to(mount.source, user)
+
+
 def give_to(folder: Path, user: tuple[int, int]) -> None:
     """chown a folder and all below it, following nothing."""
     try:

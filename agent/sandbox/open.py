@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Final
 
-from agent.config import SandboxConfig
+from agent.config import SandboxConfig, environ
 from agent.errors import SandboxError
 from agent.sandbox.base import Sandbox, SandboxSpec
 from agent.sandbox.bubblewrap import INSTALL_HINT, open_bubblewrap
@@ -13,6 +14,9 @@ from agent.sandbox.image import image_name
 from agent.sandbox.orphans import sweep
 from agent.sandbox.scratch import trial_folder
 from agent.sandbox.unconfined import open_unconfined
+
+# A try of each kind takes a tenth of a second and its answer is asked for often; only what worked is remembered.
+_chosen: Final[dict[tuple[SandboxConfig, str, str | None], str]] = {}
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,13 @@ def choose_kind(config: SandboxConfig, *, target: str = "cpu") -> str:
     """
     if config.kind != "auto":
         return config.kind
+    known = (config, target, environ().get("DOCKER_HOST"))
+    if known not in _chosen:
+        _chosen[known] = _choose(config, target)
+    return _chosen[known]
+
+
+def _choose(config: SandboxConfig, target: str) -> str:
     docker = check_docker(config, target=target)
     if docker.usable:
         return "docker"

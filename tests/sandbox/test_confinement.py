@@ -229,6 +229,22 @@ def test_a_read_only_workspace_stays_as_it_is(kind: str, opener: Opener, tmp_pat
 
 
 @pytest.mark.parametrize("kind", CONFINED)
+def test_a_writable_mount_is_writable_and_others_are_not(kind: str, opener: Opener, tmp_path: Path) -> None:
+    for name in ("cache", "skill"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "old").write_text("old")
+    mounts = (
+        Mount(tmp_path / "cache", "/opt/agent-cache", read_only=False),
+        Mount(tmp_path / "skill", "/opt/agent-skill"),
+    )
+    sandbox = opener(kind, mounts=mounts)
+    said(shell(sandbox, "echo new > /opt/agent-cache/old; mkdir /opt/agent-cache/folder"))
+    sandbox.write("/opt/agent-cache/folder/file", b"x")
+    assert not shell(sandbox, "echo new > /opt/agent-skill/old").ok
+    assert (tmp_path / "cache" / "old").read_text() == "new\n" and (tmp_path / "skill" / "old").read_text() == "old"
+
+
+@pytest.mark.parametrize("kind", CONFINED)
 def test_links_out_of_the_workspace_lead_nowhere(kind: str, opener: Opener, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
