@@ -1,4 +1,6 @@
-"""Verifies a submission and times it against eager and torch.compile: `python -I profiling.py --workspace DIR --target cpu < {"model_py": …}`."""
+"""Verifies a submission and times it against eager and torch.compile: `python -I profiling.py --workspace DIR
+--target cpu < {"model_py": …}`.
+"""
 
 import sys
 from pathlib import Path

@@ -32,7 +32,7 @@ complex size Dimname_Dimname tensor_indices_or_sections indices_or_sections
 _OVERLOADS: Final = frozenset(_OVERLOAD_NAMES.split())
 # at:: beyond operators that only allocates, describes or runs our own loop in parallel.
 _AT: Final = re.compile(
-    r"(Tensor(Base|Ref)?|TensorOptions|internal|detail|Context|globalContext|indexing|vec|DeprecatedTypeProperties)$"
+    r"(Tensor(Base|Ref)?|TensorOptions|internal|detail|Context|globalContext|indexing|vec|DeprecatedTypeProperties|TensorMaker)$"
 )
 _AT_FUNCTIONS: Final = ("get_num_threads", "get_thread_num", "in_parallel_region", "intraop_default_num_threads")
 _VENDOR: Final = re.compile(

@@ -1,4 +1,6 @@
-"""Checks a submission for correctness and policy: `python -I verify.py --workspace DIR --target cpu < {"model_py": …}`."""
+"""Checks a submission for correctness and policy: `python -I verify.py --workspace DIR --target cpu < {"model_py":
+…}`.
+"""
 
 import sys
 from pathlib import Path

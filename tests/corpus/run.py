@@ -1,8 +1,10 @@
-"""Runs the judge over folders of cases and prints a table: `python -m tests.corpus.run [FOLDER…] [--sandbox …] [--only NAME…]`.
+"""Runs the judge over folders of cases and prints a table: `python -m tests.corpus.run [FOLDER…] [--sandbox …] [--only
+NAME…]`.
 
-A case is a folder with case.json (expected verdict, policy, family), model.py, model_new.py and, where it has native code, kernels/.
-A hack counts as caught when it is rejected or when its task is refused (`error` with a task.* reason); where the case says
-"tolerated": "true-time", an accepted verdict without a false speed-up is right as well. An honest control must be accepted.
+A case is a folder with case.json (expected verdict, policy, family), model.py, model_new.py and, where it has native
+code, kernels/. A hack counts as caught when it is rejected or when its task is refused (`error` with a task.* reason);
+where the case says "tolerated": "true-time", an accepted verdict without a false speed-up is right as well. An honest
+control must be accepted.
 """
 
 import argparse
@@ -54,9 +56,13 @@ class Outcome:
 def read_case(folder: Path) -> Case:
     told = json.loads((folder / "case.json").read_text(encoding="utf-8"))
     return Case(
-        folder=folder, expect=told["expect"], policy=told["policy"], target="cpu" if told["target"] == "any" else told["target"],
-        tolerated=told.get("tolerated") == "true-time", faster=told.get("faster"),
-    )  # fmt: skip
+        folder=folder,
+        expect=told["expect"],
+        policy=told["policy"],
+        target="cpu" if told["target"] == "any" else told["target"],
+        tolerated=told.get("tolerated") == "true-time",
+        faster=told.get("faster"),
+    )
 
 
 def cases_in(folders: Sequence[Path], *, only: Sequence[str] = (), target: str = "cpu") -> list[Case]:
@@ -65,17 +71,37 @@ def cases_in(folders: Sequence[Path], *, only: Sequence[str] = (), target: str =
 
 
 def judge_here(case: Case, *, tool: str, cache: Path | None, budget_s: float) -> tuple[dict[str, Any], float]:
-    """The tool as a process of this machine, without a sandbox around it; on a copy, because some cases change their files."""
+    """The tool as a process of this machine, without a sandbox around it; on a copy, because some cases change their
+    files.
+    """
     with tempfile.TemporaryDirectory(prefix="case-") as scratch:
         workspace = Path(scratch) / case.name
         shutil.copytree(case.folder, workspace)
         text = json.dumps({"model_py": (case.folder / "model.py").read_text(encoding="utf-8")})
-        command = [sys.executable, "-I", str(ROOT / "tools" / f"{tool}.py"), "--workspace", str(workspace), "--target", case.target]
+        command = [
+            sys.executable,
+            "-I",
+            str(ROOT / "tools" / f"{tool}.py"),
+            "--workspace",
+            str(workspace),
+            "--target",
+            case.target,
+        ]
         command += ["--policy", case.policy]
         if cache is not None:
-            warm = [sys.executable, "-I", str(ROOT / "tools" / "warm_cache.py"), "--out", str(cache), "--target", case.target]
+            warm = [
+                sys.executable,
+                "-I",
+                str(ROOT / "tools" / "warm_cache.py"),
+                "--out",
+                str(cache),
+                "--target",
+                case.target,
+            ]
             if tool != "verify":
-                subprocess.run(warm, input=text.encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+                subprocess.run(
+                    warm, input=text.encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+                )
             command += ["--cache", str(cache)]
         if tool != "verify":
             command += ["--budget-s", str(budget_s)]
@@ -90,12 +116,16 @@ def judge_here(case: Case, *, tool: str, cache: Path | None, budget_s: float) ->
 
 
 def outcome(case: Case, report: dict[str, Any], seconds: float) -> Outcome:
-    told = report.get("verdict") or {"verified": "accepted", "profiled": "accepted"}.get(report["status"], report["status"])
+    told = report.get("verdict") or {"verified": "accepted", "profiled": "accepted"}.get(
+        report["status"], report["status"]
+    )
     reasons = report.get("reasons") or []
     reason = reasons[0]["code"] if reasons else ""
     if told == "accepted" and report.get("speedup"):
         reason = ", ".join(f"{name} {value['ratio']:.2f}x {value['call']}" for name, value in report["speedup"].items())
-    return Outcome(case=case, got=told, reason=reason, right=_right(case, told, reasons, report), seconds=seconds, report=report)
+    return Outcome(
+        case=case, got=told, reason=reason, right=_right(case, told, reasons, report), seconds=seconds, report=report
+    )
 
 
 def _right(case: Case, told: str, reasons: list[dict[str, str]], report: dict[str, Any]) -> bool:
@@ -110,12 +140,16 @@ def _right(case: Case, told: str, reasons: list[dict[str, str]], report: dict[st
 def row(result: Outcome) -> str:
     mark = "ok " if result.right else "BAD"
     expected = result.case.expect + ("*" if result.case.tolerated else "")
-    return f"{mark} {result.case.name:38.38s} {expected:8s} {result.got:9s} {result.reason:44.44s} {result.seconds:6.1f}"
+    return (
+        f"{mark} {result.case.name:38.38s} {expected:8s} {result.got:9s} {result.reason:44.44s} {result.seconds:6.1f}"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Run the judge over the corpus; exit code 1 where a verdict is wrong.")
-    parser.add_argument("folders", nargs="*", type=Path, help="folders of cases (default: our own and, where present, ../shared/corpus)")
+    parser.add_argument(
+        "folders", nargs="*", type=Path, help="folders of cases (default: our own and, where present, ../shared/corpus)"
+    )
     parser.add_argument("--tool", choices=("judge", "profiling", "verify"), default="judge")
     parser.add_argument("--only", nargs="+", default=(), help="names of cases")
     parser.add_argument("--cache", type=Path, help="folder for warmed builds and baselines (kept)")
@@ -133,7 +167,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     wrong = [result for result in results if not result.right]
     print(f"{len(results) - len(wrong)} of {len(results)} as expected (* also right: accepted with its true time)")
     if flags.json is not None:
-        flags.json.write_text(json.dumps([{"case": result.case.name, **result.report} for result in results]), encoding="utf-8")
+        flags.json.write_text(
+            json.dumps([{"case": result.case.name, **result.report} for result in results]), encoding="utf-8"
+        )
     return 1 if wrong else 0
 
 

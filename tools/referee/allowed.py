@@ -1,4 +1,6 @@
-"""A forward that does everything policy `strict` allows and nothing else: the yardstick for what code of torch that needs."""
+"""A forward that does everything policy `strict` allows and nothing else: the yardstick for what code of torch that
+needs.
+"""
 
 from typing import Any
 
@@ -7,12 +9,14 @@ import torch
 from referee import tree
 
 
-class Allowed(torch.nn.Module):
+class Allowed(torch.nn.Module):  # type: ignore[misc] # torch is not typed here
     """Has buffers with the state_dict's names, so that the protocol treats it like any other module."""
 
     def __init__(self, state: list[tuple[str, tree.Spec]]) -> None:
         super().__init__()
-        self._values = {name: torch.empty(layout["shape"], dtype=tree.DTYPES[layout["dtype"]]) for name, layout in state}
+        self._values = {
+            name: torch.empty(layout["shape"], dtype=tree.DTYPES[layout["dtype"]]) for name, layout in state
+        }
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         del args, kwargs
@@ -22,7 +26,16 @@ class Allowed(torch.nn.Module):
         leaves = [*tree.leaves_of(inputs), *self._values.values()]
         for leaf in leaves:
             _look(leaf)
-        for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool):
+        for dtype in (
+            torch.float32,
+            torch.float64,
+            torch.float16,
+            torch.bfloat16,
+            torch.int64,
+            torch.int32,
+            torch.uint8,
+            torch.bool,
+        ):
             _allocate(dtype)
         return torch.empty(8)
 
@@ -30,9 +43,12 @@ class Allowed(torch.nn.Module):
 def _allocate(dtype: torch.dtype) -> None:
     made = torch.empty(4, 6, dtype=dtype)
     for other in (
-        torch.empty_like(made), torch.empty_strided((4, 6), (1, 4), dtype=dtype), made.new_empty(3), made.new_empty_strided((2,), (1,)),
-        torch.zeros(5000, dtype=dtype), torch.zeros_like(made), made.new_zeros(3), torch.ones(5000, dtype=dtype), torch.ones_like(made),
-        made.new_ones(3), torch.full((5000,), 1, dtype=dtype), torch.full_like(made, 1), made.new_full((3,), 1), torch.tensor([1], dtype=dtype),
+        torch.empty_like(made), torch.empty_strided((4, 6), (1, 4), dtype=dtype), made.new_empty(3),
+        made.new_empty_strided((2,), (1,)),
+        torch.zeros(5000, dtype=dtype), torch.zeros_like(made), made.new_zeros(3), torch.ones(5000, dtype=dtype),
+        torch.ones_like(made),
+        made.new_ones(3), torch.full((5000,), 1, dtype=dtype), torch.full_like(made, 1), made.new_full((3,), 1),
+        torch.tensor([1], dtype=dtype),
     ):  # fmt: skip
         other.zero_()
         other.fill_(1)

@@ -1,4 +1,6 @@
-"""Tensors in anonymous memory that the referee shares with its trusted reference worker; a submission's worker never gets one."""
+"""Tensors in anonymous memory that the referee shares with its trusted reference worker; a submission's worker never
+gets one.
+"""
 
 import mmap
 import os

@@ -25,7 +25,12 @@ class Interval:
         return "slower" if self.high < MARGIN else "inconclusive"
 
     def report(self) -> dict[str, float | str]:
-        return {"ratio": round(self.ratio, 4), "low": round(self.low, 4), "high": round(self.high, 4), "call": self.call}
+        return {
+            "ratio": round(self.ratio, 4),
+            "low": round(self.low, 4),
+            "high": round(self.high, 4),
+            "call": self.call,
+        }
 
 
 def interval(ratios: list[float]) -> Interval:

@@ -1,10 +1,13 @@
-"""One challenge: a batch of fresh inputs goes into a stopped worker, the worker runs it, and its outputs are read while it is stopped.
+"""One challenge: a batch of fresh inputs goes into a stopped worker, the worker runs it, and its outputs are read
+while it is stopped.
 
-Covers: work before the clock (the content of inputs appears only when the clock starts), work after it (a stopped process computes
-nothing; the clock ends when all threads are stopped), forged replies (addresses and layouts are data; what counts is the memory).
+Covers: work before the clock (the content of inputs appears only when the clock starts), work after it (a stopped
+process computes nothing; the clock ends when all threads are stopped), forged replies (addresses and layouts are data;
+what counts is the memory).
 """
 
 import array
+import itertools
 import math
 import os
 from collections.abc import Iterator
@@ -19,6 +22,8 @@ from referee.arena import Arena
 from referee.launch import Nursery, Window, Worker
 from referee.outcome import Rejected
 
+MAX_DIMENSIONS: Final = 64
+MAX_SIZE: Final = 1 << 48
 MAX_OUTPUT_BYTES: Final = 8 << 30
 POISONS: Final = (0x80, 0x01, 0xB4)  # malloc fills with the complement: 3.4e38, -1.7e38, 1.3e7 as float32
 PREPARE_LIMIT_S: Final = 60.0
@@ -60,7 +65,9 @@ class State:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a worker says after a batch: addresses of all output tensors, the layout of the first output, operators seen."""
+    """What a worker says after a batch: addresses of all output tensors, the layout of the first output, operators
+    seen.
+    """
 
     window: Window
     pointers: list[int]
@@ -95,11 +102,17 @@ def load_weights(worker: Worker, state: State, *, timeout_s: float) -> None:
 
 
 def place(worker: Worker, batch: Batch, *, perturb: int, weights: State | None = None) -> list[int]:
-    """Room in the worker, then the content while it is stopped. `weights` are written into its parameters in the same way."""
+    """Room in the worker, then the content while it is stopped. `weights` are written into its parameters in the
+    same way.
+    """
     reply = worker.call(
-        "prepare", specs=batch.specs, count=batch.count, perturb=perturb, pad=1 + int.from_bytes(os.urandom(2)) % 512,
+        "prepare",
+        specs=batch.specs,
+        count=batch.count,
+        perturb=perturb,
+        pad=1 + int.from_bytes(os.urandom(2)) % 512,
         timeout_s=PREPARE_LIMIT_S,
-    )  # fmt: skip
+    )
     total = sum(len(batch.leaves(index)) for index in range(batch.count))
     pointers = _pointers(reply.blob, total)
     if weights is not None:
@@ -150,7 +163,8 @@ def run(worker: Worker, batch: Batch, placed: list[int], *, timeout_s: float, lo
     names = fields.get("names") or []
     if fields.get("exact") is not True or fields.get("bare") is not True:
         raise Rejected(
-            "tamper.tensor_type", "forward returned a subclass of torch.Tensor or a tensor that carries attributes of its own"
+            "tamper.tensor_type",
+            "forward returned a subclass of torch.Tensor or a tensor that carries attributes of its own",
         )
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Rejected("tamper.protocol", "the operator log is not a list of names")
@@ -188,7 +202,11 @@ def read_outputs(worker: Worker, answer: Answer, index: int) -> list[torch.Tenso
 
 def input_changed(worker: Worker, batch: Batch, answer: Answer, index: int) -> list[bool]:
     """For every input tensor of an item whether its bytes differ from what was written."""
-    first = sum(len(batch.leaves(before)) for before in range(index)) if len(batch.specs) > 1 else index * len(batch.leaves(0))
+    first = (
+        sum(len(batch.leaves(before)) for before in range(index))
+        if len(batch.specs) > 1
+        else index * len(batch.leaves(0))
+    )
     changed = []
     for at, (place_in_arena, layout) in enumerate(batch.leaves(index)):
         now = _read(worker, answer.placed[first + at], layout["bytes"])
@@ -217,7 +235,7 @@ def overlaps_inputs(batch: Batch, answer: Answer) -> bool:
 def shared_outputs(answer: Answer) -> bool:
     """Whether outputs of different calls share memory."""
     spans = sorted(_output_spans(answer))
-    return any(before[1] > after[0] for before, after in zip(spans, spans[1:], strict=False))
+    return any(before[1] > after[0] for before, after in itertools.pairwise(spans))
 
 
 def _output_spans(answer: Answer) -> list[tuple[int, int]]:
@@ -263,18 +281,26 @@ def _pointers(blob: bytes, count: int) -> list[int]:
 
 def checked_layout(layout: Any) -> tree.Spec:
     """A layout from a worker, with the span computed here."""
-    if not isinstance(layout, dict) or layout.get("dtype") not in tree.DTYPES:
+    name = layout.get("dtype") if isinstance(layout, dict) else None
+    if not isinstance(name, str) or name not in tree.DTYPES:
         raise Rejected("tamper.protocol", "an output's layout names no known dtype")
-    shape, stride = layout.get("shape"), layout.get("stride")
-    for numbers in (shape, stride):
-        if not isinstance(numbers, list) or len(numbers) > 64 or not all(type(n) is int and 0 <= n < 1 << 48 for n in numbers):
-            raise Rejected("tamper.protocol", "an output's shape or stride is no list of sizes")
+    shape, stride = _sizes(layout.get("shape")), _sizes(layout.get("stride"))
     if len(shape) != len(stride) or math.prod(shape) > MAX_OUTPUT_BYTES:
         raise Rejected("tamper.protocol", "an output's shape and stride do not belong together")
-    count = tree.span_bytes(shape, stride, tree.DTYPES[layout["dtype"]].itemsize)
+    count = tree.span_bytes(shape, stride, tree.DTYPES[name].itemsize)
     if count > MAX_OUTPUT_BYTES:
         raise Rejected("numeric.shape", "an output spans more than 8 GiB of memory")
-    return {"k": "tensor", "dtype": layout["dtype"], "shape": shape, "stride": stride, "bytes": count}
+    return {"k": "tensor", "dtype": name, "shape": shape, "stride": stride, "bytes": count}
+
+
+def _sizes(numbers: Any) -> list[int]:
+    if (
+        not isinstance(numbers, list)
+        or len(numbers) > MAX_DIMENSIONS
+        or not all(type(number) is int and 0 <= number < MAX_SIZE for number in numbers)
+    ):
+        raise Rejected("tamper.protocol", "an output's shape or stride is no list of sizes")
+    return numbers
 
 
 def checked_spec(spec: Any, depth: int = 0) -> tree.Spec:

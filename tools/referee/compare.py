@@ -28,20 +28,26 @@ class Mismatch:
 
 
 def check_structure(spec: tree.Spec, *, expected: tree.Spec) -> None:
-    """Nesting, dtypes and shapes must be the reference's (a list counts as a tuple); so must values that are no tensors."""
+    """Nesting, dtypes and shapes must be the reference's (a list counts as a tuple); so must values that are no
+    tensors.
+    """
     got, want = tree.shape_of(spec), tree.shape_of(expected)
     if got != want:
         ours, theirs = tree.tensors_of(expected), tree.tensors_of(spec)
         if len(ours) == len(theirs):
             for at, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
                 if mine["shape"] != other["shape"]:
-                    raise Rejected("numeric.shape", f"output {at} has shape {other['shape']}, the reference's is {mine['shape']}")
+                    raise Rejected(
+                        "numeric.shape", f"output {at} has shape {other['shape']}, the reference's is {mine['shape']}"
+                    )
                 if mine["dtype"] != other["dtype"]:
-                    raise Rejected("numeric.dtype", f"output {at} is {other['dtype']}, the reference's is {mine['dtype']}")
+                    raise Rejected(
+                        "numeric.dtype", f"output {at} is {other['dtype']}, the reference's is {mine['dtype']}"
+                    )
         raise Rejected("numeric.structure", f"forward returns {_outline(got)}, the reference returns {_outline(want)}")
-    for mine, other in zip(tree.scalars_of(expected), tree.scalars_of(spec), strict=True):
-        if not _same_scalar(mine, other):
-            raise Rejected("numeric.mismatch", f"a returned {mine[0]} value differs from the reference's")
+    for value, other_value in zip(tree.scalars_of(expected), tree.scalars_of(spec), strict=True):
+        if not _same_scalar(value, other_value):
+            raise Rejected("numeric.mismatch", f"a returned {value[0]} value differs from the reference's")
 
 
 def _same_scalar(mine: tuple[str, Any], other: tuple[str, Any]) -> bool:
@@ -49,7 +55,7 @@ def _same_scalar(mine: tuple[str, Any], other: tuple[str, Any]) -> bool:
         want = float.fromhex(mine[1])
         try:
             got = float.fromhex(other[1])
-        except ValueError:
+        except (ValueError, OverflowError):
             return False
         return got == want or (got != got and want != want) or abs(got - want) <= 1e-6 * abs(want)
     return mine == other
@@ -66,7 +72,11 @@ def _outline(outline: Any) -> str:
 
 
 def find_mismatch(
-    outputs: list[torch.Tensor], *, truth: list[torch.Tensor], reference: list[torch.Tensor], tolerances: list[Tolerance]
+    outputs: list[torch.Tensor],
+    *,
+    truth: list[torch.Tensor],
+    reference: list[torch.Tensor],
+    tolerances: list[Tolerance],
 ) -> Mismatch | None:
     """The first output tensor that is further from the truth than its tolerance."""
     for at, (output, want, other, tolerance) in enumerate(zip(outputs, truth, reference, tolerances, strict=True)):

@@ -1,8 +1,9 @@
 """What a process does to itself before it may matter: not dumpable, no capabilities, a seccomp filter, limits.
 
-Covers: reading and writing other processes' memory (ptrace, process_vm_*, pidfd_getfd, /proc/PID/mem of processes that are not
-dumpable), signals to others, changing others' affinity or priority, io_uring and aio (which work on while their owner is stopped).
-Does not cover: a hole in the kernel; the file system (the sandbox around the tools does that). Only x86-64 and aarch64 have a filter.
+Covers: reading and writing other processes' memory (ptrace, process_vm_*, pidfd_getfd, /proc/PID/mem of processes that
+are not dumpable), signals to others, changing others' affinity or priority, io_uring and aio (which work on while
+their owner is stopped). Does not cover: a hole in the kernel; the file system (the sandbox around the tools does
+that). Only x86-64 and aarch64 have a filter.
 """
 
 import ctypes
@@ -27,25 +28,31 @@ ERRNO: Final = 0x00050000
 # name: (x86-64, aarch64); numbers from the kernel's unistd tables
 CALLS: Final = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
-    "userfaultfd": (323, 282), "kcmp": (312, 272), "perf_event_open": (298, 241), "bpf": (321, 280), "keyctl": (250, 219),
+    "userfaultfd": (323, 282), "kcmp": (312, 272), "perf_event_open": (298, 241), "bpf": (321, 280), "keyctl": (250,
+    219),
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "io_setup": (206, 0),
     "io_submit": (209, 2), "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424), "process_madvise": (440, 440),
-    "process_mrelease": (448, 448), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "unshare": (272, 97),
+    "process_mrelease": (448, 448), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "unshare": (272, 97),
     "setns": (308, 268), "move_pages": (279, 239), "migrate_pages": (256, 238), "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240), "tkill": (200, 130), "kill": (62, 129), "tgkill": (234, 131),
-    "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
+    "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
     "setpriority": (141, 140), "ioprio_set": (251, 30), "prlimit64": (302, 261),
 }  # fmt: skip
 KILLED: Final = ("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "userfaultfd")
 REFUSED: Final = (
-    "kcmp", "perf_event_open", "bpf", "keyctl", "io_uring_setup", "io_uring_enter", "io_uring_register", "io_setup", "io_submit",
-    "pidfd_open", "pidfd_send_signal", "process_madvise", "process_mrelease", "mount", "umount2", "pivot_root", "unshare", "setns",
+    "kcmp", "perf_event_open", "bpf", "keyctl", "io_uring_setup", "io_uring_enter", "io_uring_register", "io_setup",
+    "io_submit",
+    "pidfd_open", "pidfd_send_signal", "process_madvise", "process_mrelease", "mount", "umount2", "pivot_root",
+    "unshare", "setns",
     "move_pages", "migrate_pages", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "tkill",
     "setpriority", "ioprio_set",
 )  # fmt: skip
 # (call, index of the argument that names a process): allowed for the caller itself only
 SELF_ONLY: Final = (
-    ("kill", 0), ("tgkill", 0), ("sched_setaffinity", 0), ("sched_setscheduler", 0), ("sched_setparam", 0), ("sched_setattr", 0),
+    ("kill", 0), ("tgkill", 0), ("sched_setaffinity", 0), ("sched_setscheduler", 0), ("sched_setparam", 0),
+    ("sched_setattr", 0),
     ("prlimit64", 0),
 )  # fmt: skip
 
@@ -68,7 +75,9 @@ def die_with_parent() -> None:
 
 
 def adopt_orphans() -> None:
-    """Orphans below this process become its children, so that a daemon cannot leave the tree that is scanned and killed."""
+    """Orphans below this process become its children, so that a daemon cannot leave the tree that is scanned and
+    killed.
+    """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 

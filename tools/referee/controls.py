@@ -19,7 +19,9 @@ class Controls:
     rejected: list[str] = field(default_factory=list)
 
     def collect(self, truth: Truth, tolerances: list[Tolerance], *, weighted: bool) -> None:
-        """Zeros, a constant, the previous output, the next lower precision and, where weights changed, the old weights."""
+        """Zeros, a constant, the previous output, the next lower precision and, where weights changed, the old
+        weights.
+        """
         reference, want = truth.reference[0], truth.truth[0]
         self._add("zeros", [torch.zeros_like(leaf) for leaf in reference], truth, tolerances)
         self._add("constant", [_constant(leaf) for leaf in want], truth, tolerances)
@@ -40,7 +42,9 @@ class Controls:
         """A control that passes once makes the task unjudgeable."""
         for name, outputs, want, reference, tolerances in self.pending:
             if compare.find_mismatch(outputs, truth=want, reference=reference, tolerances=tolerances) is None:
-                raise Unjudgeable("task.unjudgeable", f"no tolerance tells the right output from this one: {_TOLD[name]}")
+                raise Unjudgeable(
+                    "task.unjudgeable", f"no tolerance tells the right output from this one: {_TOLD[name]}"
+                )
             if name not in self.rejected:
                 self.rejected.append(name)
 

@@ -64,9 +64,10 @@ def check(trial: Trial) -> None:
     lower = LOWER_BITS[trial.precision]
     bits = (f"bits{lower}",) if lower else ()
     play(trial, Round("initial", items=max(2, items), weights="initial", controls=True, extra=bits))
-    play(trial, Round("redrawn", items=max(2, items - 1), weights="redraw", controls=True, extra=(*bits, "previous_weights")))
-    if trial.policy == "strict":
-        play(trial, Round("watched", items=1, log=True))
+    play(
+        trial,
+        Round("redrawn", items=max(2, items - 1), weights="redraw", controls=True, extra=(*bits, "previous_weights")),
+    )
     play(trial, Round("scaled", items=max(1, items - 1), weights="redraw", scale=SCALED, extra=("previous_weights",)))
     trial.controls.decide()
 
@@ -108,7 +109,8 @@ def play(trial: Trial, plan: Round) -> None:
     seeds = trial.seeds.many(plan.name, number, plan.items)
     batch = challenge.draw(trial.oracle, seeds=seeds, scale=plan.scale, timeout_s=ORACLE_LIMIT_S)
     perturb = challenge.POISONS[number % len(challenge.POISONS)]
-    # Under strict nothing may be kept across calls, not even from load_state_dict: the weights are written under the worker's feet.
+    # Under strict nothing may be kept across calls, not even from load_state_dict: the weights are written under the
+    # worker's feet.
     in_place = trial.state if trial.policy == "strict" else None
     placed = challenge.place(trial.submission, batch, perturb=perturb, weights=in_place)
     limit = FIRST_LIMIT_S + 200 * trial.item_s * plan.items
@@ -119,14 +121,26 @@ def play(trial: Trial, plan: Round) -> None:
         outputs = {index: challenge.read_outputs(trial.submission, answer, index) for index in items}
         changed = {index: challenge.input_changed(trial.submission, batch, answer, index) for index in items}
     known = truth.fetch(
-        trial.oracle, items=list(range(batch.count)), precision=trial.precision, extra=list(plan.extra), timeout_s=ORACLE_LIMIT_S
+        trial.oracle,
+        items=list(range(batch.count)),
+        precision=trial.precision,
+        extra=list(plan.extra),
+        timeout_s=ORACLE_LIMIT_S,
     )
     tolerances = learned(trial, known, scale=plan.scale)
     if plan.controls:
-        trial.controls.collect(known, tolerances, weighted=plan.weights == "redraw" and bool(trial.notes.get("weights")))
+        trial.controls.collect(
+            known, tolerances, weighted=plan.weights == "redraw" and bool(trial.notes.get("weights"))
+        )
     _judge(trial, answer, batch, outputs, changed, known, tolerances, perturb)
     if plan.log:
-        watch(trial, answer)
+        trial.operators.update(answer.names)
+        policy.check_operators(answer.names)
+
+
+def watched(trial: Trial) -> None:
+    """One call with the operators logged; raises for those that compute."""
+    play(trial, Round("watched", items=1, log=True))
 
 
 def learned(trial: Trial, known: Truth, *, scale: float) -> list[Tolerance]:
@@ -135,12 +149,6 @@ def learned(trial: Trial, known: Truth, *, scale: float) -> list[Tolerance]:
         for error in errors:
             tolerance.learn(error)
     return tolerances
-
-
-def watch(trial: Trial, answer: Answer) -> None:
-    """Take in the operators that were seen during a watched call."""
-    trial.operators.update(answer.names)
-    policy.check_operators(answer.names)
 
 
 def _judge(
@@ -161,10 +169,18 @@ def _judge(
         )
         if mismatch is not None:
             raise diagnosis.explain(
-                mismatch, worker=trial.submission, answer=answer, index=index, outputs=outputs[index], truth=known.truth[index],
-                reference=known.reference[index], tolerances=tolerances, history=trial.history,
-                old_weights=known.variants.get("previous_weights", [None])[0] if index == 0 else None, perturb=perturb,
-            )  # fmt: skip
+                mismatch,
+                worker=trial.submission,
+                answer=answer,
+                index=index,
+                outputs=outputs[index],
+                truth=known.truth[index],
+                reference=known.reference[index],
+                tolerances=tolerances,
+                history=trial.history,
+                old_weights=known.variants.get("previous_weights", [None])[0] if index == 0 else None,
+                perturb=perturb,
+            )
         trial.history.remember(known.reference[index])
         trial.checked += 1
     if challenge.overlaps_inputs(batch, answer) and not any(note["aliases"] for note in known.notes):

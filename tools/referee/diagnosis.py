@@ -1,4 +1,6 @@
-"""Why an output is wrong, so that the reason names what the submission does: stale, unfinished, unwritten, imprecise, or just wrong."""
+"""Why an output is wrong, so that the reason names what the submission does: stale, unfinished, unwritten,
+imprecise, or just wrong.
+"""
 
 import time
 from dataclasses import dataclass, field
@@ -43,24 +45,41 @@ def explain(
     old_weights: Leaves | None,
     perturb: int,
 ) -> Rejected:
-    """The reason for a mismatch in item `index`; the worker runs on for a moment to see whether it would have finished."""
+    """The reason for a mismatch in item `index`; the worker runs on for a moment to see whether it would have
+    finished.
+    """
     told = mismatch.told()
 
     def fits(candidate: Leaves, wanted: Leaves) -> bool:
         return compare.find_mismatch(candidate, truth=wanted, reference=wanted, tolerances=tolerances) is None
 
     if old_weights is not None and fits(outputs, old_weights):
-        return Rejected("replay.cached_weights", "the output belongs to the weights before the last change: read them on every call")
+        return Rejected(
+            "replay.cached_weights", "the output belongs to the weights before the last change: read them on every call"
+        )
     if any(fits(outputs, earlier) for earlier in history.outputs):
-        return Rejected("replay.stale_output", "the output belongs to an earlier call's inputs: compute it from this call's")
+        return Rejected(
+            "replay.stale_output", "the output belongs to an earlier call's inputs: compute it from this call's"
+        )
     leaf = mismatch.leaf
     if _unwritten(outputs[leaf], truth[leaf], perturb):
-        return Rejected("numeric.unwritten", f"part of output {leaf} was never written (memory from torch.empty shows through); {told}")
+        return Rejected(
+            "numeric.unwritten",
+            f"part of output {leaf} was never written (memory from torch.empty shows through); {told}",
+        )
     later = _a_moment_later(worker, answer, index)
-    if later is not None and compare.find_mismatch(later, truth=truth, reference=reference, tolerances=tolerances) is None:
-        return Rejected("timing.unfinished", "the output was not finished when forward returned: something computed on in the background")
+    if (
+        later is not None
+        and compare.find_mismatch(later, truth=truth, reference=reference, tolerances=tolerances) is None
+    ):
+        return Rejected(
+            "timing.unfinished",
+            "the output was not finished when forward returned: something computed on in the background",
+        )
     if challenge.shared_outputs(answer):
-        return Rejected("replay.shared_output", f"outputs of different calls share memory, a later call overwrote this one; {told}")
+        return Rejected(
+            "replay.shared_output", f"outputs of different calls share memory, a later call overwrote this one; {told}"
+        )
     if outputs[leaf].numel() and not bool(outputs[leaf].to(torch.bool).any()):
         return Rejected("numeric.mismatch", f"the output is all zeros; {told}")
     if mismatch.error.largest < IMPRECISE or mismatch.error.rms < IMPRECISE / 4:

@@ -1,10 +1,13 @@
-"""What a report keeps of a judgement, and the evidence about the submission's process that the referee takes from /proc itself."""
+"""What a report keeps of a judgement, and the evidence about the submission's process that the referee takes from
+/proc itself.
+"""
 
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 import symbols
+
 from referee import timing
 from referee.correctness import Trial
 from referee.outcome import Rejected
@@ -13,7 +16,17 @@ from referee.session import Session
 OPERATORS: Final = 200
 UNAMBIGUOUS: Final = ("policy.torch_op", "policy.vendor_library", "tamper.interpreter")
 # System calls by which a module can reach code that its symbols do not name.
-REACHING: Final = (" dlopen", " dlsym", " dlvsym", " dlmopen", " dl_iterate_phdr", " ptrace", " mprotect", " pkey_mprotect", " process_vm_")
+REACHING: Final = (
+    " dlopen",
+    " dlsym",
+    " dlvsym",
+    " dlmopen",
+    " dl_iterate_phdr",
+    " ptrace",
+    " mprotect",
+    " pkey_mprotect",
+    " process_vm_",
+)
 
 
 def collect(session: Session, trial: Trial | None, times: timing.Times | None) -> dict[str, Any]:
@@ -36,13 +49,17 @@ def collect(session: Session, trial: Trial | None, times: timing.Times | None) -
 
 
 def check_mappings(trial: Trial) -> None:
-    """Under strict, code that is mapped executable comes from the system, Python, torch, or the submission's own build."""
+    """Under strict, code that is mapped executable comes from the system, Python, torch, or the submission's own
+    build.
+    """
     if trial.policy != "strict":
         return
     allowed = (sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/opt", *trial.notes.get("own_code", ()))
     for path in _mapped_code(trial):
         if not path.startswith(allowed):
-            raise Rejected("policy.foreign_code", f"code from {path} is mapped, which is not built from the submission's sources")
+            raise Rejected(
+                "policy.foreign_code", f"code from {path} is mapped, which is not built from the submission's sources"
+            )
 
 
 def _mapped_code(trial: Trial) -> list[str]:
@@ -55,7 +72,9 @@ def _mapped_code(trial: Trial) -> list[str]:
 
 
 def check_module(session: Session, trial: Trial) -> None:
-    """What the modules that were built from the submission's sources take from elsewhere; unambiguous findings reject."""
+    """What the modules that were built from the submission's sources take from elsewhere; unambiguous findings
+    reject.
+    """
     found: list[dict[str, str]] = []
     for path in _mapped_code(trial):
         if path.startswith(tuple(trial.notes.get("own_code", ()))) and Path(path).is_file():

@@ -1,11 +1,13 @@
-"""The course of a judgement: workers up, submission loaded, correctness, policy, times; every end has a typed reason."""
+"""The course of a judgement: workers up, submission loaded, correctness, policy, times; every end has a typed
+reason.
+"""
 
 import os
 import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -17,8 +19,6 @@ from referee.options import Options
 from referee.outcome import Rejected, Unjudgeable, blame
 from referee.seeds import Seeds
 from referee.session import Session
-
-LAST_LOOKS: Final = 2
 
 
 @dataclass
@@ -49,13 +49,12 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
         session.mark("correctness")
         findings.correct = True
         evidence.check_module(session, trial)
-        _blaming(trial, lambda: footprint.begin(trial))
-        _blaming(trial, lambda: correctness.play(trial, Round("unwatched", items=2)))
+        _blaming(trial, lambda: _unseen(trial))
         if timed:
-            findings.times = _blaming(trial, lambda: timing.measure(trial, baselines, budget_s=budget_s, marks=session.mark))
-        _blaming(trial, lambda: footprint.check(trial))
-        if timed:
-            _blaming(trial, lambda: _last_looks(trial))
+            findings.times = _blaming(
+                trial, lambda: timing.measure(trial, baselines, budget_s=budget_s, marks=session.mark)
+            )
+        _blaming(trial, lambda: _last_looks(trial, timed=timed))
         findings.status = "passed"
     except Rejected as rejected:
         findings.status = "rejected"
@@ -96,10 +95,19 @@ def _set_up(options: Options, session: Session, *, timed: bool) -> tuple[Trial, 
         raise blame(failure, trusted=failure.worker != "submission") from failure
     _same_state(summary["state"], loaded.get("state"))
     trial = Trial(
-        oracle=oracle, submission=submission, nursery=session.nursery, trusted=trusted, seeds=seeds, policy=options.policy,
-        precision=options.precision, controls=Controls(precision=options.precision), yardstick=yardstick,
-    )  # fmt: skip
-    trial.notes["weights"] = any(layout["dtype"].startswith(("float", "bfloat", "complex")) for _, layout in summary["state"])
+        oracle=oracle,
+        submission=submission,
+        nursery=session.nursery,
+        trusted=trusted,
+        seeds=seeds,
+        policy=options.policy,
+        precision=options.precision,
+        controls=Controls(precision=options.precision),
+        yardstick=yardstick,
+    )
+    trial.notes["weights"] = any(
+        layout["dtype"].startswith(("float", "bfloat", "complex")) for _, layout in summary["state"]
+    )
     trial.notes["own_code"] = session.own_code()
     challenge.sweep(session.nursery, trusted=trusted)
     return trial, baselines
@@ -116,10 +124,14 @@ def _same_state(expected: list[Any], loaded: Any) -> None:
         raise Rejected("tamper.protocol", "the worker does not describe its state_dict") from error
     missing, extra = sorted(want.keys() - got.keys()), sorted(got.keys() - want.keys())
     if missing or extra:
-        raise Rejected("load.state_dict", f"ModelNew's state_dict must have Model's keys; missing: {missing}, unexpected: {extra}")
+        raise Rejected(
+            "load.state_dict", f"ModelNew's state_dict must have Model's keys; missing: {missing}, unexpected: {extra}"
+        )
     for name in want:
         if want[name] != got[name]:
-            raise Rejected("load.state_dict", f"{name} is {got[name][0]}{got[name][1]}, in Model {want[name][0]}{want[name][1]}")
+            raise Rejected(
+                "load.state_dict", f"{name} is {got[name][0]}{got[name][1]}, in Model {want[name][0]}{want[name][1]}"
+            )
 
 
 def _blaming(trial: Trial, stage: Callable[[], Any]) -> Any:
@@ -129,11 +141,21 @@ def _blaming(trial: Trial, stage: Callable[[], Any]) -> Any:
         raise blame(failure, trusted=failure.worker != trial.submission.name) from failure
 
 
-def _last_looks(trial: Trial) -> None:
-    """After the timed batches, when a submission may think that all is over: checked and watched once more."""
-    for look in range(LAST_LOOKS):
-        correctness.play(trial, Round(f"last{look}", items=1, weights="redraw", log=trial.policy == "strict" and look == 0))
-    evidence.check_mappings(trial)
+def _unseen(trial: Trial) -> None:
+    """A round that no log watches from inside; the kernel notes where it went, and goes on noting."""
+    footprint.begin(trial)
+    correctness.play(trial, Round("unseen", items=2))
+    footprint.check(trial)
+
+
+def _last_looks(trial: Trial, *, timed: bool) -> None:
+    """After the timed batches, when a submission may think that all is over."""
+    footprint.check(trial)
+    if timed:
+        correctness.play(trial, Round("last", items=2, weights="redraw"))
+    if trial.policy == "strict":
+        correctness.watched(trial)
+        evidence.check_mappings(trial)
 
 
 def device() -> dict[str, Any]:
@@ -146,5 +168,3 @@ def device() -> dict[str, Any]:
         "python": platform.python_version(),
         "capability": torch.backends.cpu.get_cpu_capability(),
     }
-
-

@@ -1,13 +1,16 @@
-"""Policy evidence that a submission cannot write itself: where inside torch's compute library its calls went (see pages.py)."""
+"""Policy evidence that a submission cannot write itself: where inside torch's compute library its calls went (see
+pages.py).
+"""
 
 from typing import Final
 
-from referee import challenge, pages
+from referee import challenge, correctness, pages
 from referee.correctness import ORACLE_LIMIT_S, Trial
 from referee.launch import Worker
 from referee.outcome import Rejected
 
-# Places (64 KiB of code each) beyond what allocation and views need. Measured: own kernels 0 to 2, one pointwise operator 8 and more.
+# Places (64 KiB of code each) beyond what allocation and views need. Measured: own kernels 0 to 2, one pointwise
+# operator 8 and more.
 MOST: Final = 5
 
 
@@ -18,7 +21,9 @@ def begin(trial: Trial) -> None:
 
 
 def beyond(trial: Trial) -> int | None:
-    """Places that the submission has executed since `begin` and the yardstick has not; None where the kernel keeps no such table."""
+    """Places that the submission has executed since `begin` and the yardstick has not; None where the kernel keeps
+    no such table.
+    """
     table = trial.submission.table
     if trial.policy != "strict" or table is None or trial.yardstick is None:
         return None
@@ -36,11 +41,17 @@ def _yardstick(trial: Trial, worker: Worker) -> set[int]:
 
 
 def check(trial: Trial) -> None:
+    """Raise where more of torch ran than the yardstick needs; a watched call is made first, because it can name
+    operators.
+    """
     found = beyond(trial)
+    if found is None:
+        return
     trial.notes["places_beyond_allowed"] = found
-    if found is not None and found > MOST:
+    if found > MOST:
+        correctness.watched(trial)
         raise Rejected(
             "policy.torch_op",
-            f"forward ran code of torch's compute library in {found} places beyond allocation and views, whatever called it",
+            f"code of torch's compute library ran in {found} places beyond allocation and views, whatever called it: "
+            "under policy strict the forward computes with its own compiled functions only",
         )
-

@@ -1,8 +1,8 @@
 """Stops a worker, proves that it stays stopped while it is read, and finds processes that it left beside itself.
 
-Covers: threads (a stopped process has none running), children and daemons (found through their parents, killed, reported),
-a process that continues itself by a timer (its context switches are counted). Does not cover work in the kernel on its behalf
-(io_uring and aio are refused by the filter in confine.py).
+Covers: threads (a stopped process has none running), children and daemons (found through their parents, killed,
+reported), a process that continues itself by a timer (its context switches are counted). Does not cover work in the
+kernel on its behalf (io_uring and aio are refused by the filter in confine.py).
 """
 
 import os
@@ -23,13 +23,13 @@ def thread_states(pid: int) -> dict[int, str]:
     """State letter of every thread."""
     states = {}
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
     except OSError as error:
         raise Gone(str(pid)) from error
     for thread in threads:
         with suppress(OSError):
-            stat = Path(f"/proc/{pid}/task/{thread}/stat").read_bytes()
-            states[int(thread)] = chr(stat[stat.rindex(b")") + 2])
+            stat = (thread / "stat").read_bytes()
+            states[int(thread.name)] = chr(stat[stat.rindex(b")") + 2])
     if not states or all(state in "ZX" for state in states.values()):
         raise Gone(str(pid))
     return states
@@ -50,7 +50,9 @@ def resume(pid: int) -> None:
 
 
 def switches(pid: int) -> dict[int, int] | None:
-    """Context switches of every thread so far, or None when a thread is not stopped: equal before and after means it never ran."""
+    """Context switches of every thread so far, or None when a thread is not stopped: equal before and after means it
+    never ran.
+    """
     counts = {}
     for thread, state in thread_states(pid).items():
         if state not in "TZX":
@@ -65,12 +67,14 @@ def switches(pid: int) -> dict[int, int] | None:
 
 
 def scheduled_ns(pid: int) -> tuple[int, int]:
-    """Time on a CPU, and time spent waiting for one, of all threads so far: the scheduler's own count (0 where it does not tell)."""
+    """Time on a CPU, and time spent waiting for one, of all threads so far: the scheduler's own count (0 where it
+    does not tell).
+    """
     running = waiting = 0
     with suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError, ValueError, IndexError):
-                fields = Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()
+                fields = (thread / "schedstat").read_text().split()
                 running += int(fields[0])
                 waiting += int(fields[1])
     return running, waiting
@@ -79,13 +83,13 @@ def scheduled_ns(pid: int) -> tuple[int, int]:
 def parents() -> dict[int, int]:
     """Parent of every process that can be seen."""
     found = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
             with suppress(OSError, ValueError):
-                stat = Path(f"/proc/{name}/stat").read_bytes()
+                stat = (folder / "stat").read_bytes()
                 fields = stat[stat.rindex(b")") + 2 :].split()
                 if fields[0] != b"Z":
-                    found[int(name)] = int(fields[1])
+                    found[int(folder.name)] = int(fields[1])
     return found
 
 

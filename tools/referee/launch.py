@@ -26,7 +26,9 @@ ERROR_TAIL: Final = 600
 
 
 class WorkerFailure(Exception):
-    """A worker did not do what it was asked: `kind` is crash, exit, timeout, garbage, or what the worker itself named."""
+    """A worker did not do what it was asked: `kind` is crash, exit, timeout, garbage, or what the worker itself
+    named.
+    """
 
     def __init__(self, worker: str, kind: str, detail: str) -> None:
         super().__init__(f"{worker}: {kind}: {detail}")
@@ -98,9 +100,12 @@ class Worker:
             raise self._failure(error, "go") from error
         after = freeze.scheduled_ns(self.pid)
         return Window(
-            wall_ns=end - start, reply_ns=replied - start, cpu_ns=after[0] - before[0], waited_ns=after[1] - before[1],
+            wall_ns=end - start,
+            reply_ns=replied - start,
+            cpu_ns=after[0] - before[0],
+            waited_ns=after[1] - before[1],
             reply=self._checked(reply),
-        )  # fmt: skip
+        )
 
     def _whole_reply(self) -> bool:
         """Whether the reply is complete in the socket's buffer (a long one comes in pieces)."""
@@ -137,11 +142,15 @@ class Worker:
         ending = self.end()
         if isinstance(error, (protocol.ChannelClosed, freeze.Gone, OSError)):
             if "signal" in ending and ending["signal"] == signal.SIGSYS:
-                return WorkerFailure(self.name, "syscall", "ended by the system call filter (ptrace or another process's memory)")
+                return WorkerFailure(
+                    self.name, "syscall", "ended by the system call filter (ptrace or another process's memory)"
+                )
             if "signal" in ending and ending["signal"] == signal.SIGKILL:
                 return WorkerFailure(self.name, "killed", f"killed during '{op}' (memory?)")
             if "signal" in ending:
-                return WorkerFailure(self.name, "crash", f"{_signal_name(ending['signal'])} during '{op}'. {tail}".strip())
+                return WorkerFailure(
+                    self.name, "crash", f"{_signal_name(ending['signal'])} during '{op}'. {tail}".strip()
+                )
             return WorkerFailure(self.name, "exit", f"exit code {ending.get('exit')} during '{op}'. {tail}".strip())
         raise error
 
@@ -198,17 +207,21 @@ class Nursery:
         os.set_inheritable(theirs.fileno(), True)
         self.process = subprocess.Popen(
             [
-                sys.executable, "-I", "-B", "-c",
+                sys.executable,
+                "-I",
+                "-B",
+                "-c",
                 "import os,sys; os.dup2(int(sys.argv[1]),3,inheritable=True); os.closerange(4,4096); "
                 "os.execv(sys.executable,[sys.executable,'-I','-B',sys.argv[2]])",
-                str(theirs.fileno()), str(template),
+                str(theirs.fileno()),
+                str(template),
             ],
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=sys.stderr.fileno(),
             env=environment(threads),
-        )  # fmt: skip
+        )
         theirs.close()
         self.control = ours
         self.ready = False
@@ -232,9 +245,15 @@ class Nursery:
         os.close(errors_in)
         pid = int(protocol.receive(self.control, timeout_s=START_LIMIT_S).fields["pid"])
         worker = Worker(
-            name=name, pid=pid, channel=ours, memory=_opened(pid), maps=os.open(f"/proc/{pid}/maps", os.O_RDONLY | os.O_CLOEXEC),
-            table=pages.open_table(pid), errors=errors, nursery=self,
-        )  # fmt: skip
+            name=name,
+            pid=pid,
+            channel=ours,
+            memory=_opened(pid),
+            maps=os.open(f"/proc/{pid}/maps", os.O_RDONLY | os.O_CLOEXEC),
+            table=pages.open_table(pid),
+            errors=errors,
+            nursery=self,
+        )
         self.workers.append(worker)
         return worker
 
@@ -278,10 +297,20 @@ def environment(threads: int) -> dict[str, str]:
     kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     path = f"{Path(sys.executable).parent}:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin"
     return {
-        "PATH": path, "LANG": "C.UTF-8", "HOME": "/nonexistent", "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
-        "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "OMP_DYNAMIC": "FALSE", "MAX_JOBS": str(threads),
-        "TORCHINDUCTOR_COMPILE_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1", **HEAP, **kept,
-    }  # fmt: skip
+        "PATH": path,
+        "LANG": "C.UTF-8",
+        "HOME": "/nonexistent",
+        "TMPDIR": os.environ.get("TMPDIR", "/tmp"),
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "OMP_DYNAMIC": "FALSE",
+        "MAX_JOBS": str(threads),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        **HEAP,
+        **kept,
+    }
 
 
 def harden_referee() -> None:

@@ -1,4 +1,6 @@
-"""Reads and writes another process's memory through a descriptor on /proc/PID/mem that was opened while it was still harmless."""
+"""Reads and writes another process's memory through a descriptor on /proc/PID/mem that was opened while it was still
+harmless.
+"""
 
 import os
 from typing import Final

@@ -1,11 +1,12 @@
 """How far an output is from the truth, and how far it may be.
 
-Metric, element by element: e = |out - truth| / (|truth| + RMS of its row + RMS of the whole / 100), with the truth from float64 where the
-task can be computed so. Accepted are outputs whose largest and whose RMS error are within K times the error that the reference
-itself makes in the declared precision, or within a few units in the last place. The K between: a plain sequential fp32 sum has 3 to 5
-times the error of torch's own, the bf16 matrix flag about 580 times, a bf16 cast about 4,000 times (measured on matrix products).
-Integers, bools, NaN and infinities are compared exactly; where fp64 and fp32 references disagree on one, both are right, and only
-where they do disagree may a small share of the integers (ties broken by rounding) differ.
+Metric, element by element: e = |out - truth| / (|truth| + RMS of its row + RMS of the whole / 100), with the truth
+from float64 where the task can be computed so. Accepted are outputs whose largest and whose RMS error are within K
+times the error that the reference itself makes in the declared precision, or within a few units in the last place. The
+K between: a plain sequential fp32 sum has 3 to 5 times the error of torch's own, the bf16 matrix flag about 580 times,
+a bf16 cast about 4,000 times (measured on matrix products). Integers, bools, NaN and infinities are compared exactly;
+where fp64 and fp32 references disagree on one, both are right, and only where they do disagree may a small share of
+the integers (ties broken by rounding) differ.
 """
 
 import math
@@ -43,7 +44,9 @@ class Tolerance:
     slack: float = 1.0  # above one where the comparison is with the reference itself instead of the truth
 
     def learn(self, error: Error) -> None:
-        """Take in the reference's own error; infinite errors (its masks differ from fp64's) say nothing about rounding."""
+        """Take in the reference's own error; infinite errors (its masks differ from fp64's) say nothing about
+        rounding.
+        """
         if error.largest != float("inf"):
             self.reference = Error(max(self.reference.largest, error.largest), max(self.reference.rms, error.rms))
 
@@ -135,13 +138,17 @@ def _exact(output: torch.Tensor, truth: torch.Tensor, reference: torch.Tensor) -
 
 
 def _masks(got: torch.Tensor, want: torch.Tensor, other: torch.Tensor) -> Error | torch.Tensor:
-    """Where not all three are finite; an error where NaN and infinities lie neither as in the truth nor as in the reference."""
+    """Where not all three are finite; an error where NaN and infinities lie neither as in the truth nor as in the
+    reference.
+    """
     classes = [_class(tensor) for tensor in (got, want, other)]
     wrong = (classes[0] != classes[1]) & (classes[0] != classes[2])
     if not bool(wrong.any()):
         return ~(torch.isfinite(got) & torch.isfinite(want) & torch.isfinite(other))
     share = float(wrong.double().mean())
-    return Error(float("inf"), float("inf"), f"NaN or infinities differ from the reference's in {share:.2%} of the elements")
+    return Error(
+        float("inf"), float("inf"), f"NaN or infinities differ from the reference's in {share:.2%} of the elements"
+    )
 
 
 def _class(tensor: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,9 @@ class Options:
 
 def read_options(tool: str, *, budget_s: float) -> Options:
     """From argv and standard input; exits with code 2 where they make no sense."""
-    parser = argparse.ArgumentParser(prog=f"{tool}.py", description=f"{tool}: reads {{'model_py': TEXT}} from standard input.")
+    parser = argparse.ArgumentParser(
+        prog=f"{tool}.py", description=f"{tool}: reads {{'model_py': TEXT}} from standard input."
+    )
     parser.add_argument("--workspace", type=Path, required=True)
     parser.add_argument("--target", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--policy", choices=("strict", "open"), default="strict")
@@ -39,7 +41,9 @@ def read_options(tool: str, *, budget_s: float) -> Options:
     parser.add_argument("--cache", type=Path, help="folder filled by warm_cache.py")
     parser.add_argument("--budget-s", type=float, default=budget_s, help="aim for the timed rounds, in seconds")
     parser.add_argument("--reward", choices=("interval", "paper"), default="interval")
-    parser.add_argument("--baseline", choices=("default", "max-autotune"), default="default", help="mode of torch.compile")
+    parser.add_argument(
+        "--baseline", choices=("default", "max-autotune"), default="default", help="mode of torch.compile"
+    )
     flags = parser.parse_args()
     try:
         text = json.loads(sys.stdin.buffer.read(TEXT_LIMIT))["model_py"]
@@ -48,6 +52,13 @@ def read_options(tool: str, *, budget_s: float) -> Options:
     except (ValueError, KeyError, TypeError) as error:
         parser.error(f"standard input must be JSON with the key model_py: {error}")
     return Options(
-        workspace=flags.workspace, target=flags.target, policy=flags.policy, precision=flags.precision, cache=flags.cache,
-        budget_s=flags.budget_s, reward=flags.reward, baseline=flags.baseline, text=text,
-    )  # fmt: skip
+        workspace=flags.workspace,
+        target=flags.target,
+        policy=flags.policy,
+        precision=flags.precision,
+        cache=flags.cache,
+        budget_s=flags.budget_s,
+        reward=flags.reward,
+        baseline=flags.baseline,
+        text=text,
+    )

@@ -1,6 +1,9 @@
-"""The reference worker's side of the truth: inputs under a seed, weights, and outputs in several precisions. Trusted code only."""
+"""The reference worker's side of the truth: inputs under a seed, weights, and outputs in several precisions. Trusted
+code only.
+"""
 
 import copy
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -9,7 +12,8 @@ import torch
 from referee import arena, loading, protocol, tree, weights
 
 WIDER: Final = {
-    torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.complex64: torch.complex128,
+    torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
 }  # fmt: skip
 MANTISSA_BITS: Final = {torch.float32: 23}
 Reply = tuple[protocol.Message, bytes, tuple[int, ...]]
@@ -52,7 +56,7 @@ class Oracle:
         """One item for each seed; floats with both signs are multiplied by `scale`."""
         self.items = []
         for seed in request.fields["seeds"]:
-            values = _guarded("get_inputs", lambda seed=seed: self.task.inputs(seed=seed))
+            values = _guarded("get_inputs", functools.partial(self.task.inputs, seed=seed))
             try:
                 spec, leaves = tree.flatten(values)
             except tree.Unsupported as error:
@@ -100,7 +104,9 @@ class Oracle:
         return all(bool(torch.isfinite(leaf).all()) for leaf in tree.leaves_of(outputs) if leaf.is_floating_point())
 
     def expected(self, request: protocol.Received) -> Reply:
-        """Outputs of the items asked for, one list of specs for each variant; a variant that cannot be computed is null."""
+        """Outputs of the items asked for, one list of specs for each variant; a variant that cannot be computed is
+        null.
+        """
         found: dict[str, list[tree.Spec | None]] = {}
         notes: list[protocol.Message] = []
         tensors: list[torch.Tensor] = []
@@ -186,7 +192,7 @@ def _copies(leaves: Iterable[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _same(old: torch.Tensor, new: torch.Tensor) -> bool:
-    return torch.equal(arena.raw_bytes(old), arena.raw_bytes(new))
+    return bool(torch.equal(arena.raw_bytes(old), arena.raw_bytes(new)))
 
 
 def _shares(outputs: Iterable[torch.Tensor], inputs: list[torch.Tensor]) -> bool:

@@ -1,4 +1,6 @@
-"""How a judgement can end early: the submission is rejected, or nothing can be said about it. Every way has a reason code."""
+"""How a judgement can end early: the submission is rejected, or nothing can be said about it. Every way has a reason
+code.
+"""
 
 from typing import Final
 

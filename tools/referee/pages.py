@@ -1,8 +1,9 @@
 """Which parts of torch's compute library a process has executed, seen from outside: its own page table says so.
 
-A worker lets go of the library's code pages (they come back one by one, when they are executed); afterwards the pages present are those that
-ran. Covers operators called from any language, thread or hidden door, as long as the code is the library's own mapping. Does not cover a
-private copy of the library's code, nor naming the function: the count of places beyond those that allocation and views need is judged.
+A worker lets go of the library's code pages (they come back one by one, when they are executed); afterwards the pages
+present are those that ran. Covers operators called from any language, thread or hidden door, as long as the code is
+the library's own mapping. Does not cover a private copy of the library's code, nor naming the function: the count of
+places beyond those that allocation and views need is judged.
 """
 
 import ctypes

@@ -1,6 +1,8 @@
-"""What policy `strict` allows a forward to do with torch: allocate, look at metadata, take views; all else is the submission's own code.
+"""What policy `strict` allows a forward to do with torch: allocate, look at metadata, take views; all else is the
+submission's own code.
 
-Evidence, from weak to strong: operators seen in the worker, undefined symbols of the rebuilt module, files mapped executable.
+Evidence, from weak to strong: operators seen in the worker, undefined symbols of the rebuilt module, files mapped
+executable.
 """
 
 import re
@@ -9,24 +11,28 @@ from typing import Final
 
 from referee.outcome import Rejected
 
-ALLOCATION: Final = frozenset(
-    "empty empty_like empty_strided empty_permuted new_empty new_empty_strided zeros zeros_like new_zeros zero_ zero ones ones_like "
-    "new_ones full full_like new_full fill_ fill resize_ scalar_tensor tensor set_ to_empty".split()
-)
-VIEWS: Final = frozenset(
-    "view reshape _reshape_alias _unsafe_view as_strided as_strided_ transpose transpose_ t t_ permute numpy_T mT adjoint squeeze squeeze_ "
-    "unsqueeze unsqueeze_ expand expand_as broadcast_to broadcast_tensors flatten unflatten ravel narrow select slice split split_with_sizes "
-    "chunk tensor_split unbind movedim moveaxis swapaxes swapdims diagonal unfold view_as view_as_real view_as_complex real imag detach "
-    "detach_ alias lift_fresh lift unsafe_split unsafe_chunk hsplit vsplit dsplit contiguous requires_grad_ _version sym_size sym_stride "
-    "sym_numel size stride numel dim is_contiguous storage_offset data item _local_scalar_dense is_nonzero _to_cpu result_type "
-    "is_floating_point is_complex is_same_size _has_compatible_shallow_copy_type output_nr is_leaf resolve_conj resolve_neg to "
-    "type_as positive conj is_pinned atleast_1d atleast_2d atleast_3d is_inference is_neg is_conj expand_copy_noop unsafe_set_".split()
-)
+_ALLOCATION_NAMES: Final = """
+empty empty_like empty_strided empty_permuted new_empty new_empty_strided zeros zeros_like new_zeros zero_ zero ones
+ones_like new_ones full full_like new_full fill_ fill resize_ scalar_tensor tensor set_ to_empty
+"""
+ALLOCATION: Final = frozenset(_ALLOCATION_NAMES.split())
+_VIEWS_NAMES: Final = """
+view reshape _reshape_alias _unsafe_view as_strided as_strided_ transpose transpose_ t t_ permute numpy_T mT adjoint
+squeeze squeeze_ unsqueeze unsqueeze_ expand expand_as broadcast_to broadcast_tensors flatten unflatten ravel narrow
+select slice split split_with_sizes chunk tensor_split unbind movedim moveaxis swapaxes swapdims diagonal unfold
+view_as view_as_real view_as_complex real imag detach detach_ alias lift_fresh lift unsafe_split unsafe_chunk hsplit
+vsplit dsplit contiguous requires_grad_ _version sym_size sym_stride sym_numel size stride numel dim is_contiguous
+storage_offset data item _local_scalar_dense is_nonzero _to_cpu result_type is_floating_point is_complex
+is_same_size _has_compatible_shallow_copy_type output_nr is_leaf resolve_conj resolve_neg to type_as positive conj
+is_pinned atleast_1d atleast_2d atleast_3d is_inference is_neg is_conj expand_copy_noop unsafe_set_
+"""
+VIEWS: Final = frozenset(_VIEWS_NAMES.split())
 ALLOWED: Final = ALLOCATION | VIEWS
-TORCH_NAMESPACES: Final = frozenset(
-    "aten prims quantized mkl mkldnn mkldnn_prepacked _quantized xnnpack fb c10d inductor rngprims sparse torch_attn onednn "
-    "prim profiler _test debugprims higher_order symm_mem static_runtime quantized_decomposed".split()
-)
+_TORCH_NAMESPACES_NAMES: Final = """
+aten prims quantized mkl mkldnn mkldnn_prepacked _quantized xnnpack fb c10d inductor rngprims sparse torch_attn
+onednn prim profiler _test debugprims higher_order symm_mem static_runtime quantized_decomposed
+"""
+TORCH_NAMESPACES: Final = frozenset(_TORCH_NAMESPACES_NAMES.split())
 _NAME: Final = re.compile(r"^([A-Za-z0-9_]+)(?:::|\.)([A-Za-z0-9_]+)")
 
 
@@ -36,7 +42,8 @@ def check_operators(names: Iterable[str]) -> None:
     if found:
         raise Rejected(
             "policy.torch_op",
-            f"forward used torch's {', '.join(found[:8])}; under policy strict it may allocate, view and call its own compiled functions",
+            f"forward used torch's {', '.join(found[:8])}; "
+            "under policy strict it may allocate, view and call its own compiled functions",
         )
 
 
@@ -49,4 +56,3 @@ def _computes(space: str, name: str) -> bool:
     if space == "prim" or space == "profiler" or not space:
         return False
     return space in TORCH_NAMESPACES and name not in ALLOWED
-

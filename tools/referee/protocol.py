@@ -1,6 +1,7 @@
 """Messages between the referee and a worker: two lengths, one JSON object, one binary part; descriptors travel beside.
 
-What comes from a submission's worker is data: bounded in size, never unpickled, and checked field by field by whoever reads it.
+What comes from a submission's worker is data: bounded in size, never unpickled, and checked field by field by whoever
+reads it.
 """
 
 import array

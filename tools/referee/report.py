@@ -1,4 +1,6 @@
-"""The reports of verify.py, profiling.py and judge.py, and the one place where they are written: the real standard output."""
+"""The reports of verify.py, profiling.py and judge.py, and the one place where they are written: the real standard
+output.
+"""
 
 import json
 import os
@@ -39,9 +41,14 @@ def profile_report(options: Options, findings: Findings) -> dict[str, Any]:
     status = {"passed": "profiled", "rejected": "rejected", "error": "error"}[findings.status]
     times = findings.times if status == "profiled" else None
     return {
-        "schema_version": 1, "tool": "profile", "status": status, "target": options.target, **_common(findings),
-        "speedup": _speedup(times), "median_us": _medians(times),
-    }  # fmt: skip
+        "schema_version": 1,
+        "tool": "profile",
+        "status": status,
+        "target": options.target,
+        **_common(findings),
+        "speedup": _speedup(times),
+        "median_us": _medians(times),
+    }
 
 
 def verdict(options: Options, findings: Findings) -> dict[str, Any]:
@@ -50,12 +57,19 @@ def verdict(options: Options, findings: Findings) -> dict[str, Any]:
     evidence = {**findings.evidence, "submission_sha256": findings.submission_sha256, "build": _short(findings.build)}
     evidence["seconds"] = findings.seconds
     return {
-        "schema_version": 1, "verdict": told, "reasons": findings.reasons,
+        "schema_version": 1,
+        "verdict": told,
+        "reasons": findings.reasons,
         "correct": findings.correct if told != "accepted" else True,
         "reward": reward(times, how=options.reward) if times is not None else (-1 if told == "rejected" else None),
-        "speedup": _speedup(times), "median_us": _medians(times), "target": options.target, "policy": options.policy,
-        "precision": options.precision, "device": device(), "evidence": evidence,
-    }  # fmt: skip
+        "speedup": _speedup(times),
+        "median_us": _medians(times),
+        "target": options.target,
+        "policy": options.policy,
+        "precision": options.precision,
+        "device": device(),
+        "evidence": evidence,
+    }
 
 
 def reward(times: Times, *, how: str) -> int:
@@ -71,9 +85,12 @@ def reward(times: Times, *, how: str) -> int:
 
 def _common(findings: Findings) -> dict[str, Any]:
     return {
-        "reasons": findings.reasons, "submission_sha256": findings.submission_sha256, "build": findings.build,
-        "evidence": findings.evidence, "seconds": findings.seconds,
-    }  # fmt: skip
+        "reasons": findings.reasons,
+        "submission_sha256": findings.submission_sha256,
+        "build": findings.build,
+        "evidence": findings.evidence,
+        "seconds": findings.seconds,
+    }
 
 
 def _short(build: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -1,4 +1,6 @@
-"""Seeds from one secret: H(secret, phase, round, item). Known to the referee and, one by one, to the reference worker."""
+"""Seeds from one secret: H(secret, phase, round, item). Known to the referee and, one by one, to the reference
+worker.
+"""
 
 import hashlib
 import os

@@ -59,9 +59,12 @@ class Session:
             return
         try:
             self.build_report = build.build(
-                self.options.workspace, target=self.options.target, cache=self.options.cache,
-                build_root=self.folder / "build" if self.fresh_build else None, reuse=not self.fresh_build,
-            )  # fmt: skip
+                self.options.workspace,
+                target="cuda" if self.options.target == "cuda" else "cpu",
+                cache=self.options.cache,
+                build_root=self.folder / "build" if self.fresh_build else None,
+                reuse=not self.fresh_build,
+            )
         except Exception as error:
             self._trouble = error
 
@@ -92,7 +95,12 @@ class Session:
         caches = self._warm_caches(name) if compiled else {}
         worker = self._trusted(name, caches)
         worker.call(
-            "load_baseline", text=self.options.text, seed=seed, compile=compiled, mode=self.options.baseline, timeout_s=TASK_LIMIT_S
+            "load_baseline",
+            text=self.options.text,
+            seed=seed,
+            compile=compiled,
+            mode=self.options.baseline,
+            timeout_s=TASK_LIMIT_S,
         )
         return worker
 
@@ -123,26 +131,44 @@ class Session:
         worker = self.nursery.fork("submission")
         self._seal(worker, hostile=True, extra={})
         reply = worker.call(
-            "load_submission", folder=str(self._staged), module_folder=None if module_folder is None else str(module_folder),
-            init=init, blob=init_blob, seed=seed, timeout_s=LOAD_LIMIT_S,
-        )  # fmt: skip
+            "load_submission",
+            folder=str(self._staged),
+            module_folder=None if module_folder is None else str(module_folder),
+            init=init,
+            blob=init_blob,
+            seed=seed,
+            timeout_s=LOAD_LIMIT_S,
+        )
         self.mark("load")
         return worker, reply.fields
 
     def _seal(self, worker: Worker, *, hostile: bool, extra: dict[str, str]) -> None:
         home = self.folder / f"{worker.name}-home"
         environment = {
-            "HOME": str(home), "TMPDIR": str(home / "tmp"), "TORCH_EXTENSIONS_DIR": str(home / "extensions"),
-            "TORCHINDUCTOR_CACHE_DIR": str(home / "inductor"), "TRITON_CACHE_DIR": str(home / "triton"),
-            "XDG_CACHE_HOME": str(home / "cache"), "USER": "judge", "LOGNAME": "judge", **extra,
-        }  # fmt: skip
+            "HOME": str(home),
+            "TMPDIR": str(home / "tmp"),
+            "TORCH_EXTENSIONS_DIR": str(home / "extensions"),
+            "TORCHINDUCTOR_CACHE_DIR": str(home / "inductor"),
+            "TRITON_CACHE_DIR": str(home / "triton"),
+            "XDG_CACHE_HOME": str(home / "cache"),
+            "USER": "judge",
+            "LOGNAME": "judge",
+            **extra,
+        }
         worker.call(
-            "seal", hostile=hostile, environment=environment, threads=self.threads, file_bytes=FILE_BYTES,
-            memory_bytes=_memory_limit() if hostile and self.options.target == "cpu" else None, timeout_s=30.0,
-        )  # fmt: skip
+            "seal",
+            hostile=hostile,
+            environment=environment,
+            threads=self.threads,
+            file_bytes=FILE_BYTES,
+            memory_bytes=_memory_limit() if hostile and self.options.target == "cpu" else None,
+            timeout_s=30.0,
+        )
 
     def own_code(self) -> tuple[str, ...]:
-        """Folders from which the submission's worker may map code: the fresh module, and what load_inline built there."""
+        """Folders from which the submission's worker may map code: the fresh module, and what load_inline built
+        there.
+        """
         return str(self.folder / "module"), str(self.folder / "submission-home" / "extensions")
 
     def mark(self, name: str) -> None:

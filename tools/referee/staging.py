@@ -1,4 +1,6 @@
-"""Private copies of a submission's files for its worker: regular files only, without model.py and without any built library."""
+"""Private copies of a submission's files for its worker: regular files only, without model.py and without any built
+library.
+"""
 
 import hashlib
 import os

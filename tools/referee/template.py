@@ -1,7 +1,8 @@
-"""The process from which all workers are forked: it has imported torch once, has one thread, and never sees a task or a submission.
+"""The process from which all workers are forked: it has imported torch once, has one thread, and never sees a task or
+a submission.
 
-Started as `python -I template.py` with a control socket as descriptor 3. A request carries the worker's socket and the write end of
-its error pipe; the answer is its process id. `reap` waits for a worker and tells how it ended.
+Started as `python -I template.py` with a control socket as descriptor 3. A request carries the worker's socket and the
+write end of its error pipe; the answer is its process id. `reap` waits for a worker and tells how it ended.
 """
 
 import gc

@@ -1,8 +1,9 @@
 """Paired timing: batches of fresh inputs, eager, compiled and submission interleaved, all on the referee's clock.
 
-Covers: time hidden by the worker's clocks, threads, forks or lateness (the window ends when the whole process is stopped), replay (every
-call has its own content and weights change every round; outputs are compared with eager's on the same inputs), a slowed baseline (its
-process never saw the submission, which is stopped meanwhile). Does not cover: a machine whose clock speed others change; see `quiet`.
+Covers: time hidden by the worker's clocks, threads, forks or lateness (the window ends when the whole process is
+stopped), replay (every call has its own content and weights change every round; outputs are compared with eager's on
+the same inputs), a slowed baseline (its process never saw the submission, which is stopped meanwhile). Does not cover:
+a machine whose clock speed others change; see `quiet`.
 """
 
 import dataclasses
@@ -86,7 +87,9 @@ def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, mark
     """Warm up, find the batch size, then rounds until the intervals are tight or the budget is spent."""
     sides = {**baselines, "submission": trial.submission}
     times = Times(samples={name: [] for name in sides}, copy_gb_per_s=copy_speed())
-    state = challenge.draw_weights(trial.oracle, mode="redraw", seed=trial.seeds.of("weights", 10_000, 0), timeout_s=ORACLE_LIMIT_S)
+    state = challenge.draw_weights(
+        trial.oracle, mode="redraw", seed=trial.seeds.of("weights", 10_000, 0), timeout_s=ORACLE_LIMIT_S
+    )
     for name, worker in sides.items():
         if name != "submission" or trial.policy != "strict":
             challenge.load_weights(worker, state, timeout_s=correctness.FIRST_LIMIT_S)
@@ -97,7 +100,9 @@ def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, mark
     deadline = time.monotonic() + budget_s
     number = 0
     play_round(trial, sides, state, number, times, record=False)
-    while number < FEWEST_ROUNDS or (number < MOST_ROUNDS and time.monotonic() < deadline and not _tight(times, number)):
+    while number < FEWEST_ROUNDS or (
+        number < MOST_ROUNDS and time.monotonic() < deadline and not _tight(times, number)
+    ):
         number += 1
         play_round(trial, sides, state, number, times, record=True)
     marks("timed")
@@ -108,7 +113,9 @@ def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, mark
 def _graphs(worker: Worker) -> int:
     graphs = int(worker.call("graphs", timeout_s=10.0).fields["graphs"])
     if graphs < 1:
-        raise Unjudgeable("task.not_compiled", "torch.compile made no graph of the reference: there is no compiled baseline")
+        raise Unjudgeable(
+            "task.not_compiled", "torch.compile made no graph of the reference: there is no compiled baseline"
+        )
     return graphs
 
 
@@ -119,7 +126,9 @@ def _warm_up(trial: Trial, sides: dict[str, Worker], state: State) -> dict[str, 
         best = math.inf
         for attempt in range(4):
             count = 1 if attempt < 2 else 3
-            batch = challenge.draw(trial.oracle, seeds=trial.seeds.many(f"warm-{name}", attempt, count), timeout_s=ORACLE_LIMIT_S)
+            batch = challenge.draw(
+                trial.oracle, seeds=trial.seeds.many(f"warm-{name}", attempt, count), timeout_s=ORACLE_LIMIT_S
+            )
             placed = challenge.place(worker, batch, perturb=0, weights=state)
             limit = COMPILE_LIMIT_S if name == "compile" else correctness.FIRST_LIMIT_S + 200 * trial.item_s * count
             answer = challenge.run(worker, batch, placed, timeout_s=limit)
@@ -137,11 +146,18 @@ def _batch_size(trial: Trial, estimates: dict[str, float], state: State, times: 
     times.output_bytes = sum(layout["bytes"] for layout in tree.tensors_of(known.specs[0]))
     times.batch_bytes = batch.bytes_per_item() + times.output_bytes
     wanted = BATCH_S / min(estimates.values())
-    limits = (LONGEST_BATCH_S / max(estimates.values()), BATCH_BYTES / max(times.batch_bytes, 1), 1.5 / drawing_s, MOST_ITEMS)
+    limits = (
+        LONGEST_BATCH_S / max(estimates.values()),
+        BATCH_BYTES / max(times.batch_bytes, 1),
+        1.5 / drawing_s,
+        MOST_ITEMS,
+    )
     return max(1, math.ceil(min(wanted, *limits)))
 
 
-def play_round(trial: Trial, sides: dict[str, Worker], state: State, number: int, times: Times, *, record: bool) -> None:
+def play_round(
+    trial: Trial, sides: dict[str, Worker], state: State, number: int, times: Times, *, record: bool
+) -> None:
     """The same fresh inputs and weights on every side, in an order that turns round; outputs are compared."""
     batch = challenge.draw(trial.oracle, seeds=trial.seeds.many("timed", number, times.calls), timeout_s=ORACLE_LIMIT_S)
     nudge(state)
@@ -171,7 +187,9 @@ def play_round(trial: Trial, sides: dict[str, Worker], state: State, number: int
             if name == "submission":
                 changed = {index: challenge.input_changed(worker, batch, answers[name], index) for index in chosen[:2]}
             else:
-                untouched = {index: challenge.input_changed(worker, batch, answers[name], index) for index in chosen[:2]}
+                untouched = {
+                    index: challenge.input_changed(worker, batch, answers[name], index) for index in chosen[:2]
+                }
     for index, found in changed.items():
         correctness.check_inputs(found, untouched[index])
     _compare(trial, batch, state, answers, outputs, chosen)
@@ -211,7 +229,10 @@ def _compare(
     loose = [dataclasses.replace(tolerance, slack=SLACK) for tolerance in trial.tolerances[1.0]]
     for index in chosen:
         want = outputs["eager"][index]
-        if compare.find_mismatch(outputs["submission"][index], truth=want, reference=want, tolerances=loose) is not None:
+        if (
+            compare.find_mismatch(outputs["submission"][index], truth=want, reference=want, tolerances=loose)
+            is not None
+        ):
             _second_look(trial, state, answers["submission"], outputs, index)
     for index in chosen[:2]:
         trial.history.remember(outputs["eager"][index])
@@ -229,21 +250,35 @@ def _second_look(
         return
     earlier = [*trial.history.outputs, *(leaves for at, leaves in outputs["eager"].items() if at != index)]
     rejected = diagnosis.explain(
-        mismatch, worker=trial.submission, answer=answer, index=index, outputs=mine, truth=known.truth[0],
-        reference=known.reference[0], tolerances=tolerances, history=diagnosis.History(outputs=earlier), old_weights=None, perturb=0,
-    )  # fmt: skip
+        mismatch,
+        worker=trial.submission,
+        answer=answer,
+        index=index,
+        outputs=mine,
+        truth=known.truth[0],
+        reference=known.reference[0],
+        tolerances=tolerances,
+        history=diagnosis.History(outputs=earlier),
+        old_weights=None,
+        perturb=0,
+    )
     raise Rejected(rejected.code, f"in a timed batch: {rejected.detail}")
 
 
 def adopt(oracle: Worker, state: State) -> None:
     """Give the reference worker the weights that the referee has nudged."""
     oracle.call(
-        "adopt", descriptors=(state.arena.descriptor,), state=state.entries, offsets=state.arena.offsets, timeout_s=ORACLE_LIMIT_S
+        "adopt",
+        descriptors=(state.arena.descriptor,),
+        state=state.entries,
+        offsets=state.arena.offsets,
+        timeout_s=ORACLE_LIMIT_S,
     )
 
 
 def nudge(state: State) -> None:
-    """New values for floating-point weights, between 0.9 and 1.1 of the old ones: what was computed from them before is stale now.
+    """New values for floating-point weights, between 0.9 and 1.1 of the old ones: what was computed from them before
+    is stale now.
 
     Of large tensors a random stretch changes; a product or a packing of it is stale as well.
     """
@@ -277,14 +312,16 @@ def copy_speed() -> float:
         started = time.perf_counter()
         target.copy_(source)
         best = min(best, time.perf_counter() - started)
-    return source.numel() * 4 / best / 1e9
+    return float(source.numel() * 4 / best / 1e9)
 
 
 def _check_floor(times: Times) -> None:
     floor_us = times.output_bytes / (FLOOR * times.copy_gb_per_s * 1e3)
     median = times.median_us("submission")
     if median < floor_us:
-        raise Rejected("timing.below_floor", f"{median:.3f} us a call is less than writing the output takes ({floor_us:.3f} us)")
+        raise Rejected(
+            "timing.below_floor", f"{median:.3f} us a call is less than writing the output takes ({floor_us:.3f} us)"
+        )
 
 
 def report(times: Times) -> dict[str, Any]:
@@ -296,7 +333,9 @@ def report(times: Times) -> dict[str, Any]:
         "rounds_us": {name: [round(sample.us, 3) for sample in side] for name, side in times.samples.items()},
         "cpu_us": {name: [round(sample.cpu_us, 3) for sample in side] for name, side in times.samples.items()},
         "reply_us": {name: [round(sample.reply_us, 3) for sample in side] for name, side in times.samples.items()},
-        "waited_share": {name: [round(sample.waited_share, 4) for sample in side] for name, side in times.samples.items()},
+        "waited_share": {
+            name: [round(sample.waited_share, 4) for sample in side] for name, side in times.samples.items()
+        },
         "quiet_rounds": times.quiet(),
         "against_itself": None if itself is None else itself.report(),
         "outputs_compared": times.compared,

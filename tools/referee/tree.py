@@ -1,6 +1,8 @@
-"""Nested values as data: tuples, lists, dicts, None, numbers, strings, dtypes and tensors as a JSON spec plus leaf tensors.
+"""Nested values as data: tuples, lists, dicts, None, numbers, strings, dtypes and tensors as a JSON spec plus leaf
+tensors.
 
-A spec is what crosses between processes; tensors appear in it as layouts (dtype, shape, stride, bytes of storage they span).
+A spec is what crosses between processes; tensors appear in it as layouts (dtype, shape, stride, bytes of storage they
+span).
 """
 
 import math
@@ -126,7 +128,9 @@ def view_as(raw: torch.Tensor, layout: Spec) -> torch.Tensor:
 
 
 def shape_of(spec: Spec) -> Any:
-    """A hashable outline of the nesting (a list counts as a tuple) with dtype and shape of each tensor, without values."""
+    """A hashable outline of the nesting (a list counts as a tuple) with dtype and shape of each tensor, without
+    values.
+    """
     kind = spec["k"]
     if kind == "tensor":
         return ("tensor", spec["dtype"], tuple(spec["shape"]))

@@ -1,4 +1,6 @@
-"""What a batch's outputs should be: the reference in its declared precision, in float64, and the controls that must not pass for it."""
+"""What a batch's outputs should be: the reference in its declared precision, in float64, and the controls that must
+not pass for it.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,7 +20,9 @@ LOWER_BITS: Final = {"strict": 10, "tf32": 7, "bf16": None}
 
 @dataclass(frozen=True)
 class Truth:
-    """Per item: the reference's outputs, the truth, and the outputs of other variants (None where one cannot be computed)."""
+    """Per item: the reference's outputs, the truth, and the outputs of other variants (None where one cannot be
+    computed).
+    """
 
     specs: list[tree.Spec]
     reference: list[Leaves]
@@ -31,7 +35,7 @@ class Truth:
         """For every output tensor what the reference itself gets wrong, over items and allowed variants."""
         found: list[list[Error]] = [[] for _ in tree.tensors_of(self.specs[0])]
         for item, truths in enumerate(self.truth):
-            candidates = [self.reference[item]]
+            candidates: list[Leaves | None] = [self.reference[item]]
             candidates += [leaves[item] for name, leaves in self.variants.items() if name in ("noise", "allowed")]
             for outputs in candidates:
                 for at, output in enumerate(outputs or []):
@@ -68,7 +72,12 @@ def fetch(oracle: Worker, *, items: list[int], precision: str, extra: list[str],
         label = "allowed" if name == f"bits{ALLOWED_BITS[precision]}" else name
         variants[label] = [first, *([None] * (len(items) - 1))]
     return Truth(
-        specs=specs, reference=reference, truth=truth, variants=variants, notes=main.fields["notes"], wide=None not in widened
+        specs=specs,
+        reference=reference,
+        truth=truth,
+        variants=variants,
+        notes=main.fields["notes"],
+        wide=None not in widened,
     )
 
 

@@ -1,7 +1,8 @@
 """New values for a reference's parameters and buffers, so that nothing can be computed from the old ones ahead of time.
 
-A redraw constructs the module under another seed. What is still constant then (ones, zeros) is perturbed, because a kernel could
-leave it out unnoticed; buffers that are no statistics (masks, tables) keep their values, because their meaning is in them.
+A redraw constructs the module under another seed. What is still constant then (ones, zeros) is perturbed, because a
+kernel could leave it out unnoticed; buffers that are no statistics (masks, tables) keep their values, because their
+meaning is in them.
 """
 
 from typing import Any, Final
@@ -12,7 +13,9 @@ STATISTICS: Final = ("running_mean", "running_var")
 
 
 def perturb(model: torch.nn.Module, *, seed: int, fresh_names: set[str]) -> None:
-    """Change in place every parameter or statistic that a new seed alone left as it was (`fresh_names` has changed already)."""
+    """Change in place every parameter or statistic that a new seed alone left as it was (`fresh_names` has changed
+    already).
+    """
     generator = torch.Generator().manual_seed(seed)
     parameters = dict(model.named_parameters())
     for name, value in model.state_dict().items():

@@ -1,11 +1,12 @@
 """One worker: it loads a module, makes room for inputs, runs a batch when told to, and says where the outputs lie.
 
-In a submission's worker everything here may be replaced by the submission while it runs; the referee believes none of it. It
-believes memory that it has read while the worker was stopped.
+In a submission's worker everything here may be replaced by the submission while it runs; the referee believes none of
+it. It believes memory that it has read while the worker was stopped.
 """
 
 import array
 import ctypes
+import gc
 import os
 import socket
 import sys
@@ -89,6 +90,7 @@ class Worker:
         return {"ok": True}, b"", ()
 
     def let_go(self, request: protocol.Received) -> Reply:
+        gc.collect()  # what earlier calls left behind must not be taken for work of later ones
         pages.let_go()
         return {"ok": True}, b"", ()
 
