@@ -82,8 +82,8 @@ def _print(console: "Console", check: Check, *, first: bool) -> None:
     line = Text.assemble((f"  {mark} ", style), f"{check.name:<16} ", (safe(check.detail), "dim"))
     console.print(line, soft_wrap=not console.is_terminal)
     if check.advice and check.status != "ok":
-        first, *more = safe(check.advice).splitlines()
-        for text in (f"    → {first}", *(f"      {line}" for line in more)):
+        head, *more = safe(check.advice).splitlines()
+        for text in (f"    → {head}", *(f"      {line}" for line in more)):
             console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
 
 

@@ -179,7 +179,8 @@ class LiveView:
         progress, heading = self._progress, self._heading
         limit = f" of {show_duration(heading.time_limit_s)}" if heading.time_limit_s else ""
         turns = f"turn {progress.turn}" + (f" of {heading.turn_limit}" if heading.turn_limit else "")
-        best = f"best {show_ratio(progress.best_speedup)}" if progress.best_speedup else "nothing verified yet"
+        verified = "verified, not yet timed" if progress.best_turn else "nothing verified yet"
+        best = f"best {show_ratio(progress.best_speedup)}" if progress.best_speedup else verified
         cost = show_cost(progress.cost_usd) if progress.replies else "no cost yet"
         parts = [
             turns,

@@ -44,6 +44,8 @@ class Narrator:
     """Remembers the action that is under way, so that an action and its outcome become one line."""
 
     _open: dict[str, ActionEvent] = field(default_factory=dict)
+    _best: list[Line] = field(default_factory=list)
+    """A snapshot is recorded before the observation of the action that led to it, and told after it."""
 
     def lines(self, event: Event) -> Iterator[Line]:
         match event:
@@ -57,8 +59,12 @@ class Narrator:
                 self._open[event.call_id] = event
             case ObservationEvent():
                 yield self._observation(event)
+                yield from self._best
+                self._best.clear()
             case SnapshotEvent() if event.is_best:
-                yield Line("best", "best so far", show_ratio(event.speedup))
+                known = event.speedup is not None
+                words = show_ratio(event.speedup) if known else "verified, not yet timed"
+                self._best.append(Line("best", "best so far", words))
             case StopEvent():
                 detail = f" ({one_line(event.detail)})" if event.detail else ""
                 tone: Tone = "bad" if event.reason.infrastructure else "info"

@@ -23,6 +23,7 @@ from agent.ui.heading import heading_of
 from agent.ui.live import LiveView
 from agent.ui.operator import TerminalOperator
 from agent.ui.outcome import Outcome, read_outcome, result_object
+from agent.ui.preflight import check_sandbox, check_server
 from agent.ui.progress import Progress
 from agent.ui.report import write_report
 from agent.ui.signals import handled_signals
@@ -108,11 +109,14 @@ def _session(request: Request, config: Config, task: Task) -> Session:
         raise ConfigError(
             "--confirm needs a terminal to ask in", hint="run it in a terminal, without --json and --quiet"
         )
-    kind = choose_kind(config.sandbox, target=resolve_target(config.judge))
+    target = resolve_target(config.judge)
+    kind = choose_kind(config.sandbox, target=target)
+    check_sandbox(config.sandbox, kind, target)
     # An engine that goes away during the run must not lead to a judgement in another kind of sandbox.
     config = config.model_copy(update={"sandbox": config.sandbox.model_copy(update={"kind": kind})})
     controls = Controls()
     backend = make_backend(config.backend, task_sha256=task.sha256, cancelled=lambda: controls.leaving)
+    check_server(config.backend)
     return Session(request, config, task, backend, kind, console, interactive, controls)
 
 

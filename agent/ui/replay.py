@@ -42,6 +42,8 @@ class Replayer:
         self._run = run
         self._full = full
         self._diff = diff
+        # A snapshot is recorded before the observation of the action that led to it, and shown after it.
+        self._best = ""
         # Into a pipe or a file every line stays whole.
         self._wraps = console.is_terminal
 
@@ -76,8 +78,7 @@ class Replayer:
             case ObservationEvent():
                 self._observation(event)
             case SnapshotEvent() if event.is_best:
-                star = "★"
-                self._console.print(Text(f"  {star} best so far: {show_ratio(event.speedup)}", style="bold magenta"))
+                self._best = "verified, not yet timed" if event.speedup is None else show_ratio(event.speedup)
             case StopEvent():
                 detail = f" ({one_line(event.detail)})" if event.detail else ""
                 self._rule(f"stopped: {STOP_WORDS[event.reason]}{detail}", style="blue")
@@ -148,6 +149,9 @@ class Replayer:
         head.append(f"  {show_duration(event.duration_s)}", style="dim")
         head.append(f"  {event.log}" if event.log else "", style="dim")
         self._line(head)
+        if self._best:
+            self._line(Text(f"  ★ best so far: {self._best}", style="bold magenta"))
+            self._best = ""
         if self._diff and event.diff:
             self._code(event.diff, "diff")
         if self._full and event.log and self._log(event.log):

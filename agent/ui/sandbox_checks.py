@@ -58,7 +58,7 @@ def check_bubblewrap(config: Config) -> Iterator[Check]:
     needed = config.sandbox.kind == "bubblewrap"
     try:
         with _Opened(config, "bubblewrap", "cpu") as sandbox:
-            done = sandbox.exec(["true"], timeout_s=20)
+            done, described = sandbox.exec(["true"], timeout_s=20), sandbox.describe()
     except AgentError as error:
         yield Check("bubblewrap", "namespaces", "fail" if needed else "skip", error.message, error.hint, needed)
         return
@@ -66,7 +66,7 @@ def check_bubblewrap(config: Config) -> Iterator[Check]:
         detail = done.stderr.text()[-_LAST_CHARS:] or f"`true` ended with {done.exit_code}"
         yield Check("bubblewrap", "namespaces", "fail", detail, "use docker, or allow user namespaces", needed)
         return
-    yield Check("bubblewrap", "namespaces", "ok", "a sandbox starts")
+    yield Check("bubblewrap", "namespaces", "ok", described.removeprefix("bubblewrap: "))
 
 
 def check_inside(config: Config, kind: str, target: Literal["cpu", "cuda"], *, needed: bool) -> Iterator[Check]:

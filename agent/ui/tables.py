@@ -86,7 +86,7 @@ def print_headline(console: Console, title: str, verdict: Verdict | None) -> Non
             line.append(f", reward {verdict.reward}: {REWARD_WORDS[verdict.reward]}")
     console.print(line)
     for reason in verdict.reasons if verdict else ():
-        console.print(Text(f"  ✗ {reason.code}: {safe(reason.detail)}", style="red"))
+        console.print(Text(f"  ✗ {reason.code}: {safe(reason.detail)}", style="red"), soft_wrap=not console.is_terminal)
 
 
 def print_times(console: Console, verdict: Verdict) -> None:

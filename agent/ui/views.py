@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -132,11 +133,11 @@ class PlainView:
     def __post_init__(self) -> None:
         self._out = Outlet(self.stream)
         self._narrator = Narrator()
-        self._progress = Progress()
+        self._began_at = time.time()
         self._phase = ""
 
     def begin(self, heading: Heading, earlier: Progress) -> None:
-        self._progress = earlier
+        self._began_at = time.time() - earlier.elapsed_s
         self._out.line(safe(heading.title))
         for name, value in heading.facts:
             self._out.line(f"  {name:<9} {safe(value)}")
@@ -146,7 +147,6 @@ class PlainView:
             self._out.line(f"  WARNING: {safe(warning)}")
 
     def on_event(self, event: Event) -> None:
-        self._progress.add(event)
         for line in self._narrator.lines(event):
             self._out.line(f"{self._clock()} {plain_line(line)}")
         if self.show_diff and (diff := getattr(event, "diff", None)):
@@ -172,7 +172,7 @@ class PlainView:
     def close(self) -> None: ...
 
     def _clock(self) -> str:
-        minutes, seconds = divmod(int(self._progress.elapsed_s), 60)
+        minutes, seconds = divmod(int(time.time() - self._began_at), 60)
         return f"[{minutes:02}:{seconds:02}]"
 
 

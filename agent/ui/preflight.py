@@ -1,0 +1,51 @@
+"""Quick checks before a run folder exists and minutes go into preparing: the sandbox' engine, the model's server."""
+
+from typing import Final, Literal
+
+from agent.backends.openai_api import OpenAIBackend
+from agent.config import BackendConfig, SandboxConfig
+from agent.errors import BackendError, ConfigError, SandboxError
+from agent.sandbox.engine import connect, has_image
+from agent.sandbox.image import image_name
+from agent.sandbox.unconfined import CONSENT
+
+_REFUSED_KEY: Final = "refused the key"
+
+
+def check_sandbox(config: SandboxConfig, kind: str, target: Literal["cpu", "cuda"]) -> None:
+    """Raises ConfigError where consent is missing, SandboxError where a Docker engine or its image is."""
+    if kind == "none" and not config.i_understand:
+        message = "--sandbox none runs model-written code on this machine without protection"
+        raise ConfigError(message, hint=f"add {CONSENT}")
+    if kind != "docker":
+        return
+    name = config.image or image_name(target)
+    client = connect()
+    try:
+        if not has_image(client, name):
+            hint = f"docker pull {name}" if config.image else f"agent image build --{target}"
+            raise SandboxError(f"the Docker engine has no image {name}", hint=hint)
+    finally:
+        client.close()
+
+
+def check_server(config: BackendConfig) -> None:
+    """Raises BackendError when nobody answers at the address, or when the key is refused.
+
+    Everything else is left to the first turn: a server need not list its models, and a key need not be allowed to.
+    """
+    if not asks_a_server(config):
+        return
+    backend = OpenAIBackend(config)
+    try:
+        backend.models()
+    except BackendError as error:
+        if error.kind == "unreachable" or (error.kind == "auth" and _REFUSED_KEY in error.message):
+            raise
+    finally:
+        backend.close()
+
+
+def asks_a_server(config: BackendConfig) -> bool:
+    automatic = config.name == "auto" and not config.script and bool(config.model or config.base_url)
+    return config.name == "openai" or automatic
