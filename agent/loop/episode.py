@@ -134,6 +134,7 @@ class _Episode:
         if ledger.end is not None:
             return self._recorded(ledger.end)
         if ledger.stop is not None:
+            self.log.record(Resumed)
             return self._judge(Stop(ledger.stop.reason, ledger.stop.detail))
         try:
             stop, error = self._play()
@@ -188,6 +189,7 @@ class _Episode:
 
     def _begin(self, session: Session) -> None:
         """The first events of a run, or the mark of a resumed one; what a crash left out is made up for."""
+        recovery = None
         if session.ledger.started is None:
             session.log.record(
                 RunStart,
@@ -199,12 +201,14 @@ class _Episode:
                 tools=tool_schemas(),
             )
         else:
-            session.log.record(Resumed, pending=recover(session))
+            recovery = recover(session)
+            session.log.record(Resumed, pending=(recovery.call.id,) if recovery and recovery.lost else ())
         if session.ledger.messages < OPENING_MESSAGES:
             opening = first_messages(self.config, self.task, self.rules, session.bench.sandbox)
             for message in opening[session.ledger.messages :]:
                 session.log.record(MessageEvent, message=message)
-        redo(session)
+        if recovery is not None:
+            redo(session, recovery)
 
     def _judge(self, stop: Stop) -> EpisodeResult:
         self._status("judging", "best and final submission")

@@ -1,6 +1,9 @@
 """The actions write_file and edit_file: whole files and exact replacements, atomic, with a unified diff for people."""
 
 import difflib
+import hashlib
+import itertools
+from collections.abc import Iterator
 from typing import Final
 
 from agent.loop.actions import EditFile, WriteFile
@@ -10,6 +13,7 @@ from agent.loop.workbench import Outcome, Workbench
 READ_BYTES: Final = 4 << 20
 DIFF_LINES: Final = 2000
 NEAR_LINES: Final = 3
+MOST_PLACES: Final = 1000
 
 
 class _Unusable(Exception):
@@ -43,16 +47,40 @@ def edit_file(bench: Workbench, arguments: EditFile) -> Outcome:
         _write(bench, path, after)
     except _Unusable as error:
         return _failed("edit_file", path, str(error))
-    return Outcome(render("edited", path=path, line=places[0]), "ok", diff=unified_diff(path, before, after))
+    return _edited(path, before, after, line=places[0])
+
+
+def content_sha256(bench: Workbench, path: str) -> str | None:
+    """Of a file that can be edited; None for any other."""
+    try:
+        return _sha256(_read(bench, path))
+    except _Unusable:
+        return None
+
+
+def resume_edit(bench: Workbench, arguments: EditFile, before_sha256: str | None) -> Outcome | None:
+    """Finish an edit that a crash interrupted: made now, or recognised as made; None when neither can be told.
+
+    Writing is atomic, so the file is either as it was, or differs from that in exactly the one replacement.
+    """
+    if before_sha256 is None:
+        return edit_file(bench, arguments)  # the file could not be edited then
+    try:
+        content = _read(bench, arguments.path)
+    except _Unusable:
+        return None
+    if _sha256(content) == before_sha256:
+        return edit_file(bench, arguments)
+    for start in itertools.islice(_starts(content, arguments.new), MOST_PLACES):
+        before = content[:start] + arguments.old + content[start + len(arguments.new) :]
+        if _sha256(before) == before_sha256:
+            return _edited(arguments.path, before, content, line=_line_of(content, start))
+    return None
 
 
 def occurrences(text: str, part: str) -> list[int]:
-    """Line numbers (from 1) at which `part` begins, overlapping ones included."""
-    lines, start = [], text.find(part)
-    while start >= 0:
-        lines.append(text.count("\n", 0, start) + 1)
-        start = text.find(part, start + 1)
-    return lines
+    """Line numbers (from 1) at which `part` begins, overlapping ones included; at most MOST_PLACES of them."""
+    return [_line_of(text, start) for start in itertools.islice(_starts(text, part), MOST_PLACES)]
 
 
 def nearest_lines(text: str, part: str) -> list[tuple[int, str]]:
@@ -71,6 +99,25 @@ def unified_diff(path: str, old: str, new: str) -> str | None:
         return None
     lines = difflib.unified_diff(before, after, f"a/{path}" if old else "/dev/null", f"b/{path}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _starts(text: str, part: str) -> Iterator[int]:
+    start = text.find(part)
+    while start >= 0:
+        yield start
+        start = text.find(part, start + 1)
+
+
+def _line_of(text: str, start: int) -> int:
+    return text.count("\n", 0, start) + 1
+
+
+def _edited(path: str, before: str, after: str, *, line: int) -> Outcome:
+    return Outcome(render("edited", path=path, line=line), "ok", diff=unified_diff(path, before, after))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def _text_before(bench: Workbench, path: str) -> str | None:

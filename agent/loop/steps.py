@@ -1,9 +1,11 @@
 """The two steps of an episode, recorded as they happen: think (one reply of the model) and act (one of its calls)."""
 
+from dataclasses import dataclass
 from typing import Final
 
 from agent.backends.base import Reply, ToolCall
-from agent.loop.actions import ACTIONS, REPEATABLE, Action, Invalid, Submit, parse_call, tool_schemas
+from agent.loop.actions import ACTIONS, REPEATABLE, Action, EditFile, Invalid, Submit, parse_call, tool_schemas
+from agent.loop.files import content_sha256, resume_edit
 from agent.loop.keeping import keep_submission, submission_sha256, weakest_speedup
 from agent.loop.limits import command_timeout_s, nearly_spent, remaining_s
 from agent.loop.perform import perform
@@ -50,33 +52,51 @@ def act(session: Session) -> None:
         call_id=call.id,
         name=call.name,
         arguments=parsed.arguments.model_dump(exclude_none=True),
+        before_sha256=_before(session, parsed),
     )
     _execute(session, call, parsed)
 
 
-def recover(session: Session) -> tuple[str, ...]:
-    """After a crash: ids of calls that were begun, have no observation and must not simply run again.
+@dataclass(frozen=True)
+class Recovery:
+    """What becomes of the action that a crash left without an observation. `outcome` None: it is executed again."""
 
-    Calls that were never begun are still pending and will be executed; REPEATABLE ones that were begun run again.
+    call: ToolCall
+    outcome: Outcome | None
+
+    @property
+    def lost(self) -> bool:
+        """Whether nobody knows what the action did."""
+        return self.outcome is not None and self.outcome.status == "not_executed"
+
+
+def recover(session: Session) -> Recovery | None:
+    """After a crash. Calls that were never begun are still pending and simply come next.
+
+    What leaves the same state whether it ran once or twice runs again; an edit is finished or recognised as made; a
+    command must not simply run twice, so the model is told.
     """
     begun = session.ledger.begun
-    if begun is None or begun.name in REPEATABLE:
-        return ()
-    return (begun.call_id,)
-
-
-def redo(session: Session) -> None:
-    """Finish the action that a crash left without an observation, without recording it a second time."""
-    begun = session.ledger.begun
     if begun is None:
-        return
+        return None
     call = session.ledger.pending[begun.call_id]
-    if begun.name not in REPEATABLE:
-        _observe(session, call, Outcome(render("not_executed", why="crash"), "not_executed"))
+    if begun.name in REPEATABLE:
+        return Recovery(call, None)
+    lost = Outcome(render("not_executed", why="crash"), "not_executed")
+    if begun.name != "edit_file":
+        return Recovery(call, lost)
+    arguments = EditFile.model_validate(begun.arguments)
+    return Recovery(call, resume_edit(session.bench, arguments, begun.before_sha256) or lost)
+
+
+def redo(session: Session, recovery: Recovery) -> None:
+    """Give the action its observation, without recording the action a second time."""
+    if recovery.outcome is not None:
+        _observe(session, recovery.call, recovery.outcome)
         return
-    parsed = parse_call(call)
+    parsed = parse_call(recovery.call)
     assert isinstance(parsed, Action)
-    _execute(session, call, parsed)
+    _execute(session, recovery.call, parsed)
 
 
 def close_pending(session: Session) -> None:
@@ -107,6 +127,12 @@ def with_unique_ids(reply: Reply, turn: int, taken: set[str]) -> Reply:
         seen.add(name)
         calls.append(call if name == call.id else call.model_copy(update={"id": name}))
     return reply.model_copy(update={"calls": tuple(calls)})
+
+
+def _before(session: Session, action: Action) -> str | None:
+    if not isinstance(action.arguments, EditFile):
+        return None
+    return content_sha256(session.bench, action.arguments.path)
 
 
 def _settle(session: Session) -> None:

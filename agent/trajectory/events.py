@@ -102,13 +102,17 @@ class ReplyEvent(_Event):
 
 
 class ActionEvent(_Event):
-    """One action about to be executed, with validated arguments."""
+    """One action about to be executed, with validated arguments.
+
+    `before_sha256` belongs to edit_file: the file as it was, so that a resumed run knows whether the edit was made.
+    """
 
     type: Literal["action"] = "action"
     turn: int
     call_id: str
     name: str
     arguments: dict[str, Any]
+    before_sha256: str | None = None
 
 
 class ObservationEvent(_Event):

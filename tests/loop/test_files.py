@@ -7,7 +7,7 @@ from sessions import MakeSession
 from stand_ins import Turns
 
 from agent.loop.actions import EditFile, WriteFile
-from agent.loop.files import edit_file, unified_diff, write_file
+from agent.loop.files import content_sha256, edit_file, resume_edit, unified_diff, write_file
 from agent.loop.workbench import Workbench
 
 
@@ -83,6 +83,25 @@ def test_what_cannot_be_edited(bench: Workbench, workspace: Path, path: str, why
     outcome = edit_file(bench, EditFile(path=path, old="a", new="b"))
     assert outcome.status == "failed"
     assert why in outcome.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "content"), [("two", "2", "one two three"), ("a", "aa", "b a b\nb"), ("x = 1", "x", "x y x = 1 x\n")]
+)
+def test_an_interrupted_edit_is_made_exactly_once(
+    bench: Workbench, workspace: Path, old: str, new: str, content: str
+) -> None:
+    edit = EditFile(path="a", old=old, new=new)
+    (workspace / "a").write_text(content)
+    before = content_sha256(bench, "a")
+    once = edit_file(bench, edit)
+    assert resume_edit(bench, edit, before) == once
+    assert (workspace / "a").read_text() == content.replace(old, new)
+    (workspace / "a").write_text(content)
+    assert resume_edit(bench, edit, before) == once
+    assert (workspace / "a").read_text() == content.replace(old, new)
+    (workspace / "a").write_text("something else")
+    assert resume_edit(bench, edit, before) is None
 
 
 def test_a_diff_of_huge_files_is_left_out() -> None:
