@@ -26,12 +26,12 @@ def judge_submission(
 
     Infrastructure trouble is tried once more; then JudgeError (or SandboxError): nothing is known about the submission.
     """
-    cache = warm(config, task, opened=opened)
     with tempfile.TemporaryDirectory(prefix="agent-judge-") as scratch:
         try:
             workspace = prepare_workspace(submission, Path(scratch) / "submission")
         except SnapshotError as error:
             return _rejected(config, Reason(code="load.submission", detail=str(error)))
+        cache = warm(config, task, opened=opened)
         try:
             verdict = _judge_once(config, task, workspace, cache, log, opened)
             if not is_trouble(verdict):

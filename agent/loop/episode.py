@@ -11,7 +11,7 @@ from typing import Final
 
 from agent.backends.base import Backend
 from agent.config import Config
-from agent.errors import AgentError, BackendError, RecordError
+from agent.errors import AgentError, BackendError, ConfigError, RecordError
 from agent.judging.cache import inspect, warm
 from agent.judging.sandboxes import episode_spec
 from agent.judging.target import resolve_target
@@ -58,6 +58,8 @@ def run_episode(
     Raises TaskError, ConfigError, SandboxError or JudgeError when it cannot begin (nothing is recorded then), and
     BackendError when the model could not be asked even once. Later trouble is a stop reason; what there is, is judged.
     """
+    if config.run.confirm and operator is None:
+        raise ConfigError("confirming each action needs somebody to ask", hint="run without --confirm")
     with folder.lock():
         restore_best(folder)
         with _open_log(folder, listener) as log:
@@ -214,7 +216,12 @@ class _Episode:
         self._status("judging", "best and final submission")
         try:
             judgement = judge_run(
-                self.config, self.task, self.folder, self.log, leave=lambda: self.controls.quit_requested
+                self.config,
+                self.task,
+                self.folder,
+                self.log,
+                disk_full=stop.reason is StopReason.DISK_FULL,
+                leave=lambda: self.controls.quit_requested,
             )
         except Interrupted:
             return self._left()

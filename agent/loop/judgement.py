@@ -38,7 +38,9 @@ class Judgement:
         return self.verdicts.get("final")
 
 
-def judge_run(config: Config, task: Task, folder: RunFolder, log: Log, *, leave: Callable[[], bool]) -> Judgement:
+def judge_run(
+    config: Config, task: Task, folder: RunFolder, log: Log, *, disk_full: bool, leave: Callable[[], bool]
+) -> Judgement:
     """Judge best and final, once where they are the same; verdicts that the log holds already are taken from there.
 
     Raises Interrupted soon after `leave` turns true; the log then holds what was judged until then.
@@ -50,7 +52,8 @@ def judge_run(config: Config, task: Task, folder: RunFolder, log: Log, *, leave:
             continue
         if sha256 not in known:
             try:
-                known[sha256] = _judge(config, task, path, folder.logs / f"judge-{subject}.log", leave)
+                tool_log = None if disk_full else folder.logs / f"judge-{subject}.log"
+                known[sha256] = _judge(config, task, path, tool_log, leave)
             except (JudgeError, SandboxError, OSError) as error:
                 judgement.errors.append(f"{subject}: {error}")
                 continue
@@ -86,7 +89,7 @@ def _subjects(folder: RunFolder) -> list[tuple[Subject, Path, str]]:
     return found
 
 
-def _judge(config: Config, task: Task, path: Path, log: Path, leave: Callable[[], bool]) -> Verdict:
+def _judge(config: Config, task: Task, path: Path, log: Path | None, leave: Callable[[], bool]) -> Verdict:
     return wait_for_sandboxes(lambda opened: judge_submission(config, task, path, log=log, opened=opened), leave=leave)
 
 

@@ -1,0 +1,105 @@
+"""A tool's report is taken as it is; everything else a tool may do ends as NoReport, never as a report."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.judging.tool_runs import NoReport, Rules, run_build, run_inspect, run_judge, run_verify
+from agent.sandbox.base import ExecResult, SandboxSpec
+from agent.sandbox.unconfined import UnconfinedSandbox, open_unconfined
+from agent.tasks.task import Task, text_sha256
+
+TEXT = "class Model: '\u00e9 \U0001f600'\n"
+TASK = Task(path=Path("/x/model.py"), name="x", text=TEXT, sha256=text_sha256(TEXT))
+RULES = Rules(target="cpu", policy="open", precision="bf16")
+GOOD = {"schema_version": 1, "tool": "verify", "status": "verified", "target": "cpu"}
+
+
+class OneTool:
+    """Runs `script` in place of whatever tool is asked for, in a real sandbox of kind none; keeps what it was asked."""
+
+    def __init__(self, inner: UnconfinedSandbox, script: str) -> None:
+        self.inner, self.script = inner, script
+        self.kind, self.python = inner.kind, sys.executable
+        self.read, self.write, self.close, self.describe = inner.read, inner.write, inner.close, inner.describe
+        self.asked: list[str] = []
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        cwd: str | None = None,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        log: Path | None = None,
+    ) -> ExecResult:
+        self.asked = list(argv)
+        command = (self.python, "-I", "-c", self.script)
+        return self.inner.exec(command, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=env, log=log)
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> object:
+    inner = open_unconfined(SandboxSpec(workspace=tmp_path), python=sys.executable, consent=True)
+    yield lambda script: OneTool(inner, script)
+    inner.close()
+
+
+def test_the_tools_are_called_as_their_readme_says(tool) -> None:  # type: ignore[no-untyped-def]
+    sandbox = tool(f"print({json.dumps(json.dumps(GOOD))})")
+    assert run_verify(sandbox, TASK, RULES, timeout_s=20).status == "verified"
+    assert sandbox.asked[1:3] == ["-I", "/opt/agent-tools/verify.py"]
+    flags = dict(zip(sandbox.asked[3::2], sandbox.asked[4::2], strict=True))
+    assert flags == {
+        "--workspace": "/workspace", "--target": "cpu", "--policy": "open", "--precision": "bf16", "--cache": "/opt/agent-cache",
+    }  # fmt: skip
+
+
+def test_the_pristine_text_arrives_on_stdin(tool) -> None:  # type: ignore[no-untyped-def]
+    script = (
+        "import json, sys; text = json.load(sys.stdin)['model_py']\n"
+        "print(json.dumps({'schema_version': 1, 'tool': 'inspect_task', 'status': 'ok', 'summary': {'text': text}}))"
+    )
+    assert run_inspect(tool(script), TASK, target="cpu", timeout_s=20).summary["text"] == TEXT
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "status"),
+    [
+        ("print('no json')", "exit code 0 and without a report", "exited"),
+        ("", "without a report", "exited"),
+        ("raise SystemExit('out of luck')", "exit code 1 and without a report (out of luck)", "exited"),
+        ("import os; os.abort()", "exit code 134", "exited"),
+        (f"print({json.dumps(json.dumps(GOOD))} * 2)", "without a report", "exited"),
+        ("print('{\"schema_version\": 1}')", "not valid", "exited"),
+        (f"print({json.dumps(json.dumps(GOOD | {'status': 'splendid'}))})", "not valid: status", "exited"),
+        (f"print({json.dumps(json.dumps(GOOD | {'reward': 3}))})", "not valid: reward", "exited"),
+        ("import time; time.sleep(60)", "took longer than 1 s", "timeout"),
+    ],
+)
+def test_what_is_no_report_is_none(tool, script: str, words: str, status: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(NoReport) as caught:
+        run_verify(tool(script), TASK, RULES, timeout_s=1 if "sleep" in script else 20)
+    assert words in str(caught.value)
+    assert caught.value.status == status
+    assert "\n" not in str(caught.value)
+
+
+def test_the_tail_of_what_a_tool_said_is_kept(tool) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(NoReport) as caught:
+        run_build(tool("import sys; sys.stderr.write('x' * 9000 + 'the end'); sys.exit(9)"), target="cpu", timeout_s=20)
+    assert caught.value.stderr_tail.endswith("the end")
+    assert len(caught.value.stderr_tail) == 2000
+
+
+def test_a_verdict_must_hold_together(tool) -> None:  # type: ignore[no-untyped-def]
+    verdict = {
+        "schema_version": 1, "verdict": "accepted", "correct": True, "reward": 3, "speedup": None,
+        "target": "cpu", "policy": "open", "precision": "bf16",
+    }  # fmt: skip
+    with pytest.raises(NoReport, match="accepted verdict has"):
+        run_judge(tool(f"print({json.dumps(json.dumps(verdict))}.replace('null', 'null'))"), TASK, RULES, timeout_s=20)
