@@ -50,7 +50,7 @@ class Narrator:
     def lines(self, event: Event) -> Iterator[Line]:
         match event:
             case Resumed():
-                yield Line("warn", "resumed", _cut_off(event))
+                yield Line("warn", "resumed", cut_off_words(event))
             case MessageEvent():
                 yield from _message(event)
             case ReplyEvent():
@@ -87,7 +87,7 @@ def _tone(event: ObservationEvent) -> Tone:
     return "warn" if event.status in ("denied", "not_executed") else "bad"
 
 
-def _cut_off(event: Resumed) -> str:
+def cut_off_words(event: Resumed) -> str:
     count = len(event.pending)
     return f"{count} action{'s' if count != 1 else ''} had been cut off" if count else ""
 

@@ -155,7 +155,8 @@ def _episode(session: Session, folder: RunFolder, *, resume: bool) -> tuple[int,
             )
         finally:
             view.close()
-    code = 128 + signals.quit_by if signals.quit_by else result.exit_code
+    quit_by = signals.quit_by if not result.finished else None
+    code = 128 + quit_by if quit_by else result.exit_code
     outcome = _conclude(session, folder, view, code)
     return code, outcome
 

@@ -26,6 +26,7 @@ from agent.trajectory.events import (
 )
 from agent.ui.console import one_line, safe
 from agent.ui.live import highlighted
+from agent.ui.narration import cut_off_words
 from agent.ui.quantities import show_cost, show_count, show_duration, show_ratio
 from agent.ui.summaries import STOP_WORDS, action_words, outcome_words, verdict_of, verdict_words
 
@@ -67,8 +68,8 @@ class Replayer:
             case RunStart():
                 self._start(event)
             case Resumed():
-                cut = f", {len(event.pending)} actions had been cut off" if event.pending else ""
-                self._rule(f"resumed {_clock(event.t)}{cut}", style="yellow")
+                cut = cut_off_words(event)
+                self._rule(f"resumed {_clock(event.t)}{', ' if cut else ''}{cut}", style="yellow")
             case MessageEvent():
                 self._message(event)
             case ReplyEvent():
@@ -80,8 +81,7 @@ class Replayer:
             case SnapshotEvent() if event.is_best:
                 self._best = "verified, not yet timed" if event.speedup is None else show_ratio(event.speedup)
             case StopEvent():
-                detail = f" ({one_line(event.detail)})" if event.detail else ""
-                self._rule(f"stopped: {STOP_WORDS[event.reason]}{detail}", style="blue")
+                self._stop(event)
             case VerdictEvent():
                 self._verdict(event)
             case _:
@@ -158,6 +158,13 @@ class Replayer:
             return
         self._body(event.text, limit=_FOLD_LINES, style="dim", indent=4)
 
+    def _stop(self, event: StopEvent) -> None:
+        several = "\n" in event.detail.strip()
+        detail = f" ({safe(event.detail)})" if event.detail and not several else ""
+        self._rule(f"stopped: {STOP_WORDS[event.reason]}{detail}", style="blue")
+        if several:
+            self._body(event.detail, limit=_TEXT_LINES, style="dim")
+
     def _verdict(self, event: VerdictEvent) -> None:
         subject = "final state" if event.subject == "final" else "best submission"
         verdict = verdict_of(event)
@@ -187,8 +194,10 @@ class Replayer:
         self._indented(highlighted(body, lexer), 4)
 
     def _indented(self, text: Text, indent: int) -> None:
-        """Wrapped to the terminal, without the padding that rich's own Padding leaves at the ends of lines."""
-        for line in text.wrap(self._console, max(20, self._console.width - indent), no_wrap=not self._wraps):
+        """Without the padding that rich's own Padding leaves at the ends of lines; wrapped only for a terminal."""
+        width = max(20, self._console.width - indent)
+        lines = text.wrap(self._console, width) if self._wraps else text.split(allow_blank=True)
+        for line in lines:
             line.rstrip()
             self._console.print(Text(" " * indent) + line, soft_wrap=True)
 
@@ -203,7 +212,11 @@ class Replayer:
 
     def _rule(self, text: str, *, style: str) -> None:
         self._console.print()
-        self._console.print(Rule(Text(safe(text), style=style), style="dim", align="left"))
+        title = Text(safe(text), style=style)
+        if title.cell_len > self._console.width - 4:
+            self._line(title)
+        else:
+            self._console.print(Rule(title, style="dim", align="left"))
 
     def _line(self, text: Text) -> None:
         self._console.print(text, soft_wrap=not self._wraps)

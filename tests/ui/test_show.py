@@ -12,6 +12,7 @@ from recorded import Recorder, whole_run
 
 from agent.cli import main
 from agent.errors import ConfigError
+from agent.trajectory.events import StopReason
 from agent.ui.show import parse_turns
 
 
@@ -88,6 +89,17 @@ def test_an_unfinished_run_says_how_to_go_on(tmp_path: Path, capsys: pytest.Capt
     text = shown(capsys, str(run.folder.path))
     assert "nothing was judged" in text
     assert f"agent optimize --resume '{run.folder.path}'" in text
+
+
+def test_lines_stay_whole_in_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Recorder(tmp_path)
+    words = " ".join(f"word{number}" for number in range(100))
+    run.reply(1, words, reasoning=f"first\n\n{words}")
+    run.did(1, "bash", {"command": f"echo {words}"}, text=words)
+    run.stop(StopReason.BACKEND, words)
+    text = shown(capsys, str(run.folder.path))
+    assert sum(words in line for line in text.splitlines()) == 4
+    assert "word99" in next(line for line in text.splitlines() if line.startswith("stopped"))
 
 
 def test_a_torn_last_line_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
