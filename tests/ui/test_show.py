@@ -98,7 +98,7 @@ def test_lines_stay_whole_in_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixtur
     run.did(1, "bash", {"command": f"echo {words}"}, text=words)
     run.stop(StopReason.BACKEND, words)
     text = shown(capsys, str(run.folder.path))
-    assert sum(words in line for line in text.splitlines()) == 4
+    assert sum(words in line for line in text.splitlines()) == 5
     assert "word99" in next(line for line in text.splitlines() if line.startswith("stopped"))
 
 
