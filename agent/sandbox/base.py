@@ -94,7 +94,8 @@ class SandboxSpec:
 
 
 class Sandbox(Protocol):
-    """Thread-compatible, not thread-safe: one command at a time. `close` is idempotent and never raises."""
+    """One command at a time. `close` is idempotent, never raises, and may be called from another thread: it then ends
+    the command that is running, and that call raises SandboxError."""
 
     @property
     def kind(self) -> str:

@@ -148,6 +148,7 @@ class BubblewrapSandbox(LocalSandbox):
                 deadline_s=host_deadline(timeout_s),
                 output=output,
                 end_rest=self._cgroup.end,
+                running=self._running,
                 pass_fds=descriptors,
             )
             _require_set_up(done, reader, output, oom=self._cgroup.oom_kills() > before)
@@ -276,11 +277,13 @@ def _require_set_up(done: Finished, reader: int, output: CommandOutput, *, oom: 
         status = b""
     if b'"exit-code"' in status or done.overdue or oom or done.exit_code == NOT_STARTED:
         return
+    if done.signal is not None:
+        raise SandboxError(f"the sandbox was killed during a command (signal {done.signal})")
     said = output.stderr.output().text().strip()[-300:]
     raise SandboxError(
         f"the sandbox could not run a command: {said or f'bwrap ended with {done.exit_code}'}",
         hint=_hint(),
-        post_mortem=f"bwrap exit code {done.exit_code}, signal {done.signal}, status {status!r}",
+        post_mortem=f"bwrap exit code {done.exit_code}, status {status!r}",
     )
 
 

@@ -160,6 +160,9 @@ class DockerSandbox:
             raise self._dead
 
     def _died(self, message: str) -> SandboxError:
+        if self._dead is not None:
+            # Another thread closed it.
+            return self._dead
         self._dead = self._post_mortem(message)
         self._remove()
         return self._dead

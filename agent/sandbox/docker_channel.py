@@ -5,6 +5,7 @@ import json
 import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -39,13 +40,17 @@ class Channel:
         self._socket.setblocking(False)
         self._raw = bytearray()
         self._frames = bytearray()
+        self._lock = threading.Lock()
+        self._busy = False
+        self._closed = False
         self.errors = Capture(head_bytes=4096, tail_bytes=4096)
 
     def hello(self, *, timeout_s: float) -> dict[str, Any]:
         """Wait for PID 1 to be ready."""
-        for kind, payload in self._receive(time.monotonic() + timeout_s):
-            if kind == runner.HELLO:
-                return dict(json.loads(payload))
+        with self._in_use():
+            for kind, payload in self._receive(time.monotonic() + timeout_s):
+                if kind == runner.HELLO:
+                    return dict(json.loads(payload))
         raise ChannelClosed
 
     def run(
@@ -69,18 +74,46 @@ class Channel:
         }
         deadline = time.monotonic() + host_deadline_s
         header = json.dumps(request).encode("ascii")
-        self._send(runner.LENGTH.pack(len(header)) + header + stdin, deadline)
-        try:
-            return self._result(deadline, output)
-        except (ChannelClosed, Overdue):
-            raise
-        except BaseException:
-            self._cancel()
-            raise
+        with self._in_use():
+            try:
+                self._send(runner.LENGTH.pack(len(header)) + header + stdin, deadline)
+            except BaseException:
+                # Half a request cannot be taken back.
+                self.close()
+                raise
+            try:
+                return self._result(deadline, output)
+            except (ChannelClosed, Overdue):
+                raise
+            except BaseException:
+                self._cancel()
+                raise
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        """From any thread: a `run` that waits in another one ends with ChannelClosed."""
+        with self._lock:
+            self._closed = True
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            if not self._busy:
+                self._release()
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Keeps the descriptor open: were its number reused while a thread waits on it, that thread would not wake."""
+        with self._lock:
+            if self._closed:
+                raise ChannelClosed
+            self._busy = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy = False
+                if self._closed:
+                    self._release()
+
+    def _release(self) -> None:
         for end in (self._attached, self._socket):
             with contextlib.suppress(OSError):
                 end.close()

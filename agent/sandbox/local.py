@@ -20,6 +20,7 @@ from agent.sandbox.process import (
     NOT_STARTED,
     TIMED_OUT,
     Finished,
+    Running,
     status_of,
     unusable,
 )
@@ -36,6 +37,7 @@ class LocalSandbox(ABC):
         self._spec = spec
         self._interpreter = interpreter
         self._closed = False
+        self._running = Running()
         self._scratch = make_scratch(spec.labels)
         self._cgroup = create_cgroup(spec.limits)
         self._remove = weakref.finalize(self, _remove, self._scratch, self._cgroup)
@@ -69,9 +71,16 @@ class LocalSandbox(ABC):
         if problem := unusable(argv):
             return ExecResult("exited", NOT_STARTED, Output(b"", b"", 0), Output(problem.encode(), b"", 0), 0.0)
         before = self._cgroup.oom_kills()
-        with CommandOutput(log, log_bytes=self._spec.limits.log_bytes) as output:
-            done = self._run(argv, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=env or {}, output=output)
-            oom = self._cgroup.oom_kills() > before
+        try:
+            with CommandOutput(log, log_bytes=self._spec.limits.log_bytes) as output:
+                done = self._run(argv, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=env or {}, output=output)
+                oom = self._cgroup.oom_kills() > before
+        except SandboxError as error:
+            if not self._closed:
+                raise
+            raise SandboxError("the sandbox was closed during a command") from error
+        if self._closed:
+            raise SandboxError("the sandbox was closed during a command")
         status = status_of(
             done.exit_code, duration_s=done.duration_s, timeout_s=timeout_s, overdue=done.overdue, oom=oom
         )
@@ -94,6 +103,7 @@ class LocalSandbox(ABC):
 
     def close(self) -> None:
         self._closed = True
+        self._running.kill()
         self._remove()
 
     @abstractmethod

@@ -11,6 +11,7 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,29 @@ DRAIN_S: Final = 0.5
 CHUNK: Final = 1 << 16
 NOT_STARTED: Final = 126
 TIMED_OUT: Final = 124
+
+
+class Running:
+    """The child that runs now, if any, so that another thread can end it; a reaped child's id is never signalled."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def started(self, child: "subprocess.Popen[bytes]") -> None:
+        with self._lock:
+            self._child = child
+
+    def reap(self) -> None:
+        with self._lock:
+            if self._child is not None:
+                self._child.wait()
+            self._child = None
+
+    def kill(self) -> None:
+        with self._lock, contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._child is not None:
+                os.killpg(self._child.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -79,6 +103,7 @@ def run_process(
     output: CommandOutput,
     end_rest: Callable[[], None] = lambda: None,
     pass_fds: Sequence[int] = (),
+    running: Running | None = None,
 ) -> Finished:
     """Run argv to its end or to `deadline_s`, whichever is first. Raises SandboxError when it cannot be started."""
     began = time.monotonic()
@@ -95,7 +120,9 @@ def run_process(
         )
     except OSError as error:
         return _not_started(error, output)
-    waiter = _Waiter(child, stdin, output, end_rest)
+    running = running or Running()
+    running.started(child)
+    waiter = _Waiter(child, stdin, output, end_rest, running)
     try:
         overdue = waiter.run(began + deadline_s)
     finally:
@@ -120,8 +147,14 @@ class _Waiter:
     """The loop around one child: feeds stdin, reads both streams, watches for the exit."""
 
     def __init__(
-        self, child: "subprocess.Popen[bytes]", stdin: bytes | None, output: CommandOutput, end_rest: Callable[[], None]
+        self,
+        child: "subprocess.Popen[bytes]",
+        stdin: bytes | None,
+        output: CommandOutput,
+        end_rest: Callable[[], None],
+        running: Running,
     ) -> None:
+        self._running = running
         self._child = child
         self._output = output
         self._end_rest = end_rest
@@ -145,13 +178,12 @@ class _Waiter:
 
     def end(self) -> None:
         """Kill what is left, then read what the pipes still hold. A zombie keeps the group's id from being reused."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._child.pid, signal.SIGKILL)
+        self._running.kill()
         self._end_rest()
         try:
             self._drain()
         finally:
-            self._child.wait()
+            self._running.reap()
             self._selector.close()
             os.close(self._exit)
             for stream in (self._child.stdin, self._child.stdout, self._child.stderr):

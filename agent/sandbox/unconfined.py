@@ -74,6 +74,7 @@ class UnconfinedSandbox(LocalSandbox):
             deadline_s=host_deadline(timeout_s),
             output=output,
             end_rest=self._cgroup.end,
+            running=self._running,
         )
 
     def _link(self, mount: Mount) -> Path:

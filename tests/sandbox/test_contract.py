@@ -1,6 +1,8 @@
 """What every kind of sandbox promises: commands, output, time limits, files."""
 
 import resource
+import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -216,6 +218,21 @@ def test_typed_errors_for_paths(sandbox: Sandbox) -> None:
         with pytest.raises(IsADirectoryError):
             sandbox.write(path, b"x")
     said(shell(sandbox, "rm -r folder file pipe /tmp/pipe /tmp/folder"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_close_from_another_thread_ends_the_command(kind: str, opener: Opener) -> None:
+    sandbox = opener(kind)
+    timer = threading.Timer(0.7, sandbox.close)
+    timer.start()
+    began = time.monotonic()
+    with pytest.raises(SandboxError, match="closed"):
+        shell(sandbox, "sleep 4326 & sleep 4327", timeout_s=120)
+    assert time.monotonic() - began < 60
+    timer.join()
+    with pytest.raises(SandboxError, match="closed"):
+        shell(sandbox, "true")
+    assert subprocess.run(["pgrep", "-f", "^sleep 432[67]"], capture_output=True).returncode == 1
 
 
 def test_second_close_is_harmless_and_use_after_it_is_an_error(opener: Opener) -> None:
