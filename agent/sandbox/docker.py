@@ -199,7 +199,7 @@ def _exec_result(result: Mapping[str, Any], output: CommandOutput) -> ExecResult
 def _require_image(client: Any, name: str, target: str) -> None:
     if not has_image(client, name):
         ours = name == image_name(target)
-        hint = f"agent image build --target {target}" if ours else f"docker pull {name}, or leave sandbox.image empty"
+        hint = f"agent image build --{target}" if ours else f"docker pull {name}, or leave sandbox.image empty"
         raise SandboxError(f"the image {name} is not on this machine", hint=hint)
 
 

@@ -61,7 +61,7 @@ def _choose(config: SandboxConfig, target: str) -> str:
         return "bubblewrap"
     raise SandboxError(
         f"no sandbox works here; docker: {docker.detail}; bubblewrap: {bubblewrap.detail}",
-        hint=f"start a Docker engine and run `agent image build --target {target}`, or {INSTALL_HINT}",
+        hint=f"start a Docker engine and run `agent image build --{target}`, or {INSTALL_HINT}",
     )
 
 
