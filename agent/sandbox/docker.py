@@ -25,7 +25,7 @@ from agent.sandbox.beneath import HostFiles, Root
 from agent.sandbox.capture import HEAD_BYTES, CommandOutput
 from agent.sandbox.docker_channel import Channel, ChannelClosed, Overdue
 from agent.sandbox.engine import connect, endpoint, has_image
-from agent.sandbox.environment import CUDA_BIN, HOME, SYSTEM_PATH, sandbox_env
+from agent.sandbox.environment import CUDA_BIN, SYSTEM_PATH, sandbox_env
 from agent.sandbox.image import LABEL_PYTHON, image_name
 from agent.sandbox.inside import read_inside, write_inside
 from agent.sandbox.labels import owner_labels
@@ -230,7 +230,7 @@ def _start(client: Any, spec: SandboxSpec, *, image: str, user: tuple[int, int],
             entrypoint="",
             name=f"cuda-agent-{secrets.token_hex(6)}",
             user=f"{user[0]}:{user[1]}",
-            environment={"HOME": HOME, "PATH": SYSTEM_PATH},
+            environment={"HOME": runner.HOME, "PATH": SYSTEM_PATH},
             working_dir=WORKSPACE,
             labels={**owner_labels(), **spec.labels},
             stdin_open=True,

@@ -4,7 +4,8 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-HOME: Final = "/tmp/home"
+from agent.sandbox.runner import HOME
+
 SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CUDA_BIN: Final = "/usr/local/cuda/bin"
 QUIET: Final[Mapping[str, str]] = {
