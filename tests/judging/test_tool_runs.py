@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,23 +43,27 @@ class OneTool:
 
 
 @pytest.fixture
-def tool(tmp_path: Path) -> object:
+def tool(tmp_path: Path) -> Iterator[Callable[[str], OneTool]]:
     inner = open_unconfined(SandboxSpec(workspace=tmp_path), python=sys.executable, consent=True)
     yield lambda script: OneTool(inner, script)
     inner.close()
 
 
-def test_the_tools_are_called_as_their_readme_says(tool) -> None:  # type: ignore[no-untyped-def]
+def test_the_tools_are_called_as_their_readme_says(tool: Callable[[str], OneTool]) -> None:
     sandbox = tool(f"print({json.dumps(json.dumps(GOOD))})")
     assert run_verify(sandbox, TASK, RULES, timeout_s=20).status == "verified"
     assert sandbox.asked[1:3] == ["-I", "/opt/agent-tools/verify.py"]
     flags = dict(zip(sandbox.asked[3::2], sandbox.asked[4::2], strict=True))
     assert flags == {
-        "--workspace": "/workspace", "--target": "cpu", "--policy": "open", "--precision": "bf16", "--cache": "/opt/agent-cache",
-    }  # fmt: skip
+        "--workspace": "/workspace",
+        "--target": "cpu",
+        "--policy": "open",
+        "--precision": "bf16",
+        "--cache": "/opt/agent-cache",
+    }
 
 
-def test_the_pristine_text_arrives_on_stdin(tool) -> None:  # type: ignore[no-untyped-def]
+def test_the_pristine_text_arrives_on_stdin(tool: Callable[[str], OneTool]) -> None:
     script = (
         "import json, sys; text = json.load(sys.stdin)['model_py']\n"
         "print(json.dumps({'schema_version': 1, 'tool': 'inspect_task', 'status': 'ok', 'summary': {'text': text}}))"
@@ -81,7 +85,7 @@ def test_the_pristine_text_arrives_on_stdin(tool) -> None:  # type: ignore[no-un
         ("import time; time.sleep(60)", "took longer than 1 s", "timeout"),
     ],
 )
-def test_what_is_no_report_is_none(tool, script: str, words: str, status: str) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_no_report_is_none(tool: Callable[[str], OneTool], script: str, words: str, status: str) -> None:
     with pytest.raises(NoReport) as caught:
         run_verify(tool(script), TASK, RULES, timeout_s=1 if "sleep" in script else 20)
     assert words in str(caught.value)
@@ -89,14 +93,14 @@ def test_what_is_no_report_is_none(tool, script: str, words: str, status: str) -
     assert "\n" not in str(caught.value)
 
 
-def test_the_tail_of_what_a_tool_said_is_kept(tool) -> None:  # type: ignore[no-untyped-def]
+def test_the_tail_of_what_a_tool_said_is_kept(tool: Callable[[str], OneTool]) -> None:
     with pytest.raises(NoReport) as caught:
         run_build(tool("import sys; sys.stderr.write('x' * 9000 + 'the end'); sys.exit(9)"), target="cpu", timeout_s=20)
     assert caught.value.stderr_tail.endswith("the end")
     assert len(caught.value.stderr_tail) == 2000
 
 
-def test_a_verdict_must_hold_together(tool) -> None:  # type: ignore[no-untyped-def]
+def test_a_verdict_must_hold_together(tool: Callable[[str], OneTool]) -> None:
     verdict = {
         "schema_version": 1, "verdict": "accepted", "correct": True, "reward": 3, "speedup": None,
         "target": "cpu", "policy": "open", "precision": "bf16",

@@ -1,6 +1,10 @@
 """The loop from the first reply to a recorded stop reason, with real commands."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -410,3 +414,22 @@ def test_the_log_is_plain_json_lines(make_session: MakeSession) -> None:
     run(session)
     lines = [json.loads(line) for line in session.folder.events.read_text().splitlines()]
     assert [line["seq"] for line in lines] == list(range(len(lines)))
+
+
+@pytest.mark.bubblewrap
+def test_a_disk_that_fills_up_stops_the_run_with_everything_before_intact(tmp_path: Path) -> None:
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        pytest.skip("no bwrap")
+    here = Path(__file__).parent
+    small = tmp_path / "small"
+    small.mkdir()
+    argv = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--size", "700000", "--tmpfs", str(small)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(here.parent.parent), str(here)))}
+    inside = [sys.executable, str(here / "full_disk.py"), str(small)]
+    done = subprocess.run([*argv, *inside], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    reason, count, turns, last = done.stdout.split()
+    assert reason == "disk_full"
+    assert int(turns) > 5
+    assert int(last) == int(count) - 1
