@@ -26,6 +26,7 @@ RANKS = {
     "agent.loop.actions": 3,
     "agent.loop": 3,
     "agent.loop.graph": 4,
+    "agent.loop.play": 4,
     "agent.loop.episode": 5,
     "agent.ui": 6,
     "agent.cli": 7,
