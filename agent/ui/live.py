@@ -63,17 +63,17 @@ class LiveView:
         self._began_at = time.time() - earlier.elapsed_s
         self._print(Text(safe(heading.title), style="bold"))
         for name, value in heading.facts:
-            self._print(Text.assemble((f"  {name:<9} ", "dim"), safe(value)))
+            self._fact(name, value, "dim", "")
         for remark in heading.remarks:
-            self._print(Text.assemble(("  note      ", "yellow"), safe(remark)))
+            self._fact("note", remark, "yellow", "")
         for warning in heading.warnings:
-            self._print(Text(f"  WARNING   {safe(warning)}", style="bold red"))
+            self._fact("WARNING", warning, "bold red", "bold red")
         self._resume()
 
     def on_event(self, event: Event) -> None:
         self._progress.add(event)
         for line in self._narrator.lines(event):
-            self._print(self._row(line))
+            self._show(line)
         if self._show_diff and (diff := getattr(event, "diff", None)):
             self._print(highlighted(str(diff), "diff"))
 
@@ -111,6 +111,11 @@ class LiveView:
             self._print(Rule(Text(safe(f"turn {turn} {path}"), style="dim"), style="dim", align="left"))
             self._print(highlighted(diff, "diff"))
 
+    def _fact(self, name: str, value: str, name_style: str, style: str) -> None:
+        lines = Text(safe(value), style=style).wrap(self._console, max(20, self._console.width - 12))
+        for number, line in enumerate(lines):
+            self._print(Text.assemble((f"  {name if number == 0 else '':<9} ", name_style), line))
+
     def _resume(self) -> None:
         if self._live is None and not self._out.broken:
             self._live = Live(
@@ -139,23 +144,26 @@ class LiveView:
             with self._out.guarded():
                 self._console.print(what)
 
-    def _row(self, line: Line) -> Text:
-        style = _STYLES[line.tone]
-        row = Text(no_wrap=True, overflow="ellipsis")
+    def _show(self, line: Line) -> None:
+        style, width = _STYLES[line.tone], self._console.width
         if line.tone == "turn":
-            row.append(f"{line.head}", style=style)
             facts = [line.tail] if line.tail else []
             facts += [show_duration(line.took_s)] if line.took_s is not None else []
-            row.append("  " + ", ".join(facts) if facts else "", style="dim")
+            row = Text.assemble((line.head, style), ("  " + ", ".join(facts) if facts else "", "dim"))
             row.append(f"  {line.text}" if line.text else "", style="italic")
-            return row
-        row.append(f"  {_MARKS[line.tone]} ", style=style)
-        row.append(f"{line.head:<10}", style="bold" if line.tone != "best" else style)
-        if line.took_s is not None:
-            row.append(f" {show_duration(line.took_s):>6}", style="dim")
-        row.append(f"  {_middle(line.text, self._console.width, bool(line.tail))}" if line.text else "")
-        row.append(f"  {line.tail}" if line.tail else "", style=style)
-        return row
+            row.truncate(width, overflow="ellipsis")
+            self._print(row)
+            return
+        head = Text.assemble((f"  {_MARKS[line.tone]} ", style), (f"{line.head:<10}", "bold"))
+        head.append(f" {show_duration(line.took_s):>6}" if line.took_s is not None else "", style="dim")
+        room = max(20, width - head.cell_len - 2)
+        # The outcome matters more than the end of a long command.
+        body = Text(one_line(line.text, room if not line.tail else max(20, room // 2)))
+        body.append("  " if line.text and line.tail else "")
+        body.append(line.tail, style=style)
+        for number, part in enumerate(body.wrap(self._console, room)):
+            part.rstrip()
+            self._print(Text.assemble(head if number == 0 else " " * head.cell_len, "  ", part))
 
     def _footer(self) -> RenderableType:
         now = time.time()
@@ -204,8 +212,3 @@ def highlighted(code: str, lexer: str) -> Text:
     text = Syntax("", lexer, theme="ansi_dark", background_color="default").highlight(safe(code.rstrip("\n")))
     text.rstrip()
     return text
-
-
-def _middle(text: str, width: int, shared: bool) -> str:
-    """Room is left for the outcome, which matters more than the end of a long command."""
-    return one_line(text, max(20, (width - 24) // 2)) if shared else text

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
-from agent.loop.control import Decision, PauseChoice
+from agent.loop.control import Controls, Decision, PauseChoice
 from agent.ui.console import safe
 from agent.ui.views import View
 
@@ -22,9 +22,10 @@ _PAUSED: Final = "paused: [c]ontinue, [m]essage to the model, [s]top and judge, 
 class TerminalOperator:
     """Asks with plain lines of input. End of input at a question is the careful answer: not run; stop and judge."""
 
-    def __init__(self, console: Console, view: View) -> None:
+    def __init__(self, console: Console, view: View, controls: Controls) -> None:
         self._console = console
         self._view = view
+        self._controls = controls
         self._run_all = False
 
     def confirm(self, name: str, arguments: Mapping[str, Any]) -> Decision:
@@ -34,8 +35,12 @@ class TerminalOperator:
             self._show(name, arguments)
             try:
                 return self._decide()
-            except (EOFError, KeyboardInterrupt):
-                return Decision(run=False, message="The person at the terminal did not allow this.")
+            except EOFError:
+                return Decision(run=False)
+            except KeyboardInterrupt:
+                # The action is not run, and what becomes of the run is asked next.
+                self._controls.request_pause()
+                return Decision(run=False)
 
     def paused(self) -> PauseChoice:
         with self._view.suspended(), _interruptible():
@@ -77,7 +82,6 @@ class TerminalOperator:
         return "\n".join(lines)
 
     def _ask(self, prompt: str) -> str:
-        # The prompt goes through input(), so that line editing knows how wide it is.
         sys.stdout.flush()
         return input(prompt).strip()
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from agent.backends.base import Backend
 from agent.backends.registry import make_backend
 from agent.config import Config, default_files, load_config
-from agent.errors import AgentError, ConfigError
+from agent.errors import AgentError, ConfigError, JudgeError
 from agent.judging.target import resolve_target
 from agent.loop.control import Controls
-from agent.loop.episode import run_episode
+from agent.loop.episode import EpisodeResult, run_episode
 from agent.sandbox.open import choose_kind
 from agent.tasks.task import Task, load_task
 from agent.trajectory.folder import RunFolder
@@ -27,7 +27,7 @@ from agent.ui.preflight import check_sandbox, check_server
 from agent.ui.progress import Progress
 from agent.ui.report import write_report
 from agent.ui.signals import handled_signals
-from agent.ui.tables import print_outcome, print_samples
+from agent.ui.tables import print_outcome, print_samples, shell_word
 from agent.ui.views import JsonView, PlainView, QuietView, View
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _episodes(session: Session, resumed: RunFolder | None) -> int:
 
 def _episode(session: Session, folder: RunFolder, *, resume: bool) -> tuple[int, Outcome]:
     view = _view(session)
-    operator = TerminalOperator(session.console, view) if session.interactive else None
+    operator = TerminalOperator(session.console, view, session.controls) if session.interactive else None
     with handled_signals(session.controls, interactive=session.interactive, say=view.say_now) as signals:
         earlier = read_outcome(folder).progress if resume else Progress()
         view.begin(heading_of(session.config, session.task, folder, session.backend, session.kind), earlier)
@@ -157,7 +157,7 @@ def _episode(session: Session, folder: RunFolder, *, resume: bool) -> tuple[int,
             view.close()
     quit_by = signals.quit_by if not result.finished else None
     code = 128 + quit_by if quit_by else result.exit_code
-    outcome = _conclude(session, folder, view, code)
+    outcome = _conclude(session, folder, result, view, code)
     return code, outcome
 
 
@@ -172,7 +172,7 @@ def _view(session: Session) -> View:
     return PlainView(show_diff=diff)
 
 
-def _conclude(session: Session, folder: RunFolder, view: View, code: int) -> Outcome:
+def _conclude(session: Session, folder: RunFolder, result: EpisodeResult, view: View, code: int) -> Outcome:
     outcome = read_outcome(folder)
     if outcome.finished:
         try:
@@ -180,10 +180,14 @@ def _conclude(session: Session, folder: RunFolder, view: View, code: int) -> Out
         except AgentError as error:  # a full disk takes the report, not the result
             print_error(error)
     if session.machine_readable:
-        view.result(result_object(outcome, code))
+        view.result(result_object(outcome, code) | {"judge_errors": list(result.judge_errors)})
     else:
         with contextlib.suppress(OSError):
             print_outcome(session.console, outcome)
+    for error in result.judge_errors:
+        print_error(
+            JudgeError(f"could not judge {error}", hint=f"agent optimize --resume {shell_word(str(folder.path))}")
+        )
     return outcome
 
 

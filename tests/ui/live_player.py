@@ -39,7 +39,7 @@ def main() -> int:
     console = make_console()
     view = LiveView(console)
     controls = Controls()
-    operator = TerminalOperator(console, view)
+    operator = TerminalOperator(console, view, controls)
     with handled_signals(controls, interactive=True, say=view.say_now):
         view.begin(HEADING, Progress())
         try:
@@ -62,6 +62,9 @@ def play(scenario: str, events: list[Event], view: LiveView, controls: Controls,
             if scenario == "confirm":
                 decision = operator.confirm(event.name, event.arguments)
                 view.say(f"decided: run {decision.run}, message {decision.message!r}")
+                if controls.pause_requested:
+                    controls.clear_pause()
+                    view.say(f"chosen: {operator.paused().kind}")
     return 0
 
 

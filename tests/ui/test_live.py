@@ -113,6 +113,19 @@ def test_confirmation_asks_before_each_action(tmp_path: Path) -> None:
         assert shown.text.count("decided: run True") == 6
 
 
+def test_an_interrupt_at_a_confirmation_leads_to_the_pause_menu(tmp_path: Path) -> None:
+    with terminal.python("live_player.py", "confirm", str(tmp_path), cwd=tmp_path) as shown:
+        shown.expect("[a]ll from now on >")
+        shown.send(CTRL_C)
+        shown.expect("decided: run False")
+        shown.expect("[q]uit (resume later) >")
+        shown.send("c\n")
+        shown.expect("chosen: continue")
+        shown.expect("[a]ll from now on >", count=2)
+        shown.send("a\n")
+        assert shown.ended() == 0
+
+
 def test_end_of_input_at_a_confirmation_does_not_run_the_action(tmp_path: Path) -> None:
     with terminal.python("live_player.py", "confirm", str(tmp_path), cwd=tmp_path) as shown:
         shown.expect("[a]ll from now on >")
