@@ -86,7 +86,7 @@ def read_imports(path: Path) -> Imports:
         needed = [
             name for kind, link, body in sections if kind == _DYNAMIC for name in _libraries(data, body, sections, link)
         ]
-    except (struct.error, IndexError, ValueError) as error:
+    except (struct.error, IndexError, ValueError, OverflowError) as error:
         raise ElfError(f"{path.name} is a damaged ELF file: {error}") from error
     if not any(kind == _DYNSYM for kind, _, _ in sections):
         raise ElfError(f"{path.name} has no dynamic symbol table")

@@ -11,7 +11,7 @@ from typing import Final
 from scanning.allowed import COMPUTE, NATIVE
 
 Finding = dict[str, str]
-_COMMENTS: Final = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.S)
+_TEXT: Final = re.compile(r'//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*")', re.S)
 _TORCH_CALL: Final = re.compile(r"\b(?:at|torch)::(?:(?P<space>\w+)::)*(?P<name>[a-z_]\w*)\s*(?:<[^<>;(]*>)?\s*\(")
 _SPACES: Final = re.compile(
     r"\b(?:at::(?:native|cpu|_ops|redispatch)|torch::(?:nn|linalg|special|fft|jit|autograd))::\w+"
@@ -50,9 +50,9 @@ ALWAYS: Final = (
     ),
     (r"(?<![\w.>])(?:_exit|_Exit|quick_exit|abort|exit)\s*\(", "tamper.process", "ends the process"),
     (
-        r"\bstd::(?:thread|jthread|async)\b|\bpthread_create\b|\.detach\s*\(\s*\)\s*;",
+        r"\bstd::async\b|\bpthread_detach\b|\.detach\s*\(\s*\)\s*;",
         "policy.thread",
-        "starts a thread; use OpenMP, whose work ends with the call",
+        "work that may go on after the return; use OpenMP, whose work ends with the call",
     ),
     (
         r"__attribute__\s*\(\(\s*(?:constructor|destructor)|__attribute__\s*\(\(\s*ifunc",
@@ -64,15 +64,16 @@ ALWAYS: Final = (
         "tamper.interpreter",
         "reaches into the interpreter",
     ),
-    (r"\bstd::[io]?fstream\b|(?<![\w.>:])f?open(?:at)?\s*\(|/proc/", "policy.file_access", "opens files"),
+    (r"\bstd::[io]?fstream\b|(?<![\w.>:])f?open(?:at)?\s*\(", "policy.file_access", "opens files"),
     (r"\bCallOnce\b|\bTORCH_LIBRARY\w*\s*\(", "tamper.patch", "registers operators with torch; use REGISTER_BINDING"),
 )
 
 
 def scan_native(text: str, *, policy: str, target: str, name: str) -> list[Finding]:
     """Findings in the order of their lines."""
-    code = _COMMENTS.sub(lambda match: match.group(1) or re.sub(r"[^\n]", " ", match.group(0)), text)
-    spots: list[tuple[int, str, str]] = []
+    code = _TEXT.sub(_blank, text)
+    spots: list[tuple[int, str, str]] = list(_threads(code))
+    spots += _paths(text)
     rules = ALWAYS + STRICT if policy == "strict" else ALWAYS
     for pattern, reason, detail in rules:
         spots += [(match.start(), reason, f"{_shown(match)}: {detail}") for match in re.finditer(pattern, code)]
@@ -84,8 +85,28 @@ def scan_native(text: str, *, policy: str, target: str, name: str) -> list[Findi
     return [{"code": reason, "detail": f"{name} line {line}: {detail}"} for line, reason, detail in sorted(lines)]
 
 
+def _blank(match: re.Match[str]) -> str:
+    """Comments become spaces, strings empty strings; lines keep their numbers."""
+    inside = re.sub(r"[^\n]", " ", match.group(0))
+    return f'"{inside[1:-1]}"' if match.group(1) else inside
+
+
+def _paths(text: str) -> Iterator[tuple[int, str, str]]:
+    for match in _TEXT.finditer(text):
+        if match.group(1) and "/proc/" in match.group(1):
+            yield match.start(), "policy.file_access", f"{match.group(1)[:40]}: a kernel gets everything as arguments"
+
+
 def _shown(match: re.Match[str]) -> str:
     return " ".join(match.group(0).split())[:60].rstrip("(; ")
+
+
+def _threads(code: str) -> Iterator[tuple[int, str, str]]:
+    """Threads that nothing in the file waits for; joined ones end with the call."""
+    if re.search(r"[.>]join\s*\(|\bpthread_join\b|\bstd::jthread\b", code):
+        return
+    for match in re.finditer(r"\bstd::thread\b|\bpthread_create\b", code):
+        yield match.start(), "policy.thread", f"{match.group(0)}: nothing waits for the thread; use OpenMP"
 
 
 def _torch(code: str) -> Iterator[tuple[int, str, str]]:

@@ -19,6 +19,7 @@ import torch
 
 SEED: Final = 20240229
 MAX_DETAIL: Final = 600
+NO_MEMORY: Final = ("not enough memory", "allocate memory")
 T = TypeVar("T")
 
 
@@ -99,7 +100,7 @@ class Task:
         ]
         where = f" (model.py line {lines[-1]})" if lines else ""
         text = " ".join(str(error).split())[:300]
-        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "not enough memory" in text:
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(m in text for m in NO_MEMORY):
             return Invalid("task.out_of_memory", f"{name} needs more memory than there is: {text}{where}")
         if isinstance(error, SystemExit):
             return Invalid("task.exits", f"{name} ends the process: {type(error).__name__}: {text}{where}")
