@@ -54,7 +54,7 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
             findings.times = _blaming(
                 trial, lambda: timing.measure(trial, baselines, budget_s=budget_s, marks=session.mark)
             )
-        _blaming(trial, lambda: _last_looks(trial, timed=timed))
+        _blaming(trial, lambda: _last_looks(trial, findings.times))
         findings.status = "passed"
     except Rejected as rejected:
         findings.status = "rejected"
@@ -145,13 +145,14 @@ def _unseen(trial: Trial) -> None:
     """A round that no log watches from inside; the kernel notes where it went, and goes on noting."""
     footprint.begin(trial)
     correctness.play(trial, Round("unseen", items=2))
-    footprint.check(trial)
+    footprint.check(trial, again=lambda: correctness.play(trial, Round("unseen", items=2)))
 
 
-def _last_looks(trial: Trial, *, timed: bool) -> None:
+def _last_looks(trial: Trial, times: timing.Times | None) -> None:
     """After the timed batches, when a submission may think that all is over."""
-    footprint.check(trial)
-    if timed:
+    if times is not None:
+        calls = times.calls
+        footprint.check(trial, again=lambda: correctness.play(trial, Round("timed", items=min(calls, 8))))
         correctness.play(trial, Round("last", items=2, weights="redraw"))
     if trial.policy == "strict":
         correctness.watched(trial)

@@ -2,6 +2,7 @@
 pages.py).
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from referee import challenge, correctness, pages
@@ -40,15 +41,18 @@ def _yardstick(trial: Trial, worker: Worker) -> set[int]:
     return pages.places(worker.table, spans=pages.spans_in(worker.mappings()))
 
 
-def check(trial: Trial) -> None:
-    """Raise where more of torch ran than the yardstick needs; a watched call is made first, because it can name
-    operators.
+def check(trial: Trial, *, again: Callable[[], None]) -> None:
+    """Raise where more of torch ran than the yardstick needs, twice: `again` does once more what was looked at.
+
+    A watched call is made first, because it can name operators.
     """
     found = beyond(trial)
-    if found is None:
-        return
+    if found is not None and found > MOST:
+        begin(trial)
+        again()
+        found = min(found, beyond(trial) or 0)
     trial.notes["places_beyond_allowed"] = found
-    if found > MOST:
+    if found is not None and found > MOST:
         correctness.watched(trial)
         raise Rejected(
             "policy.torch_op",

@@ -1,0 +1,120 @@
+"""The metric and the tolerance: what passes for a right output and what does not."""
+
+import math
+
+import pytest
+import torch
+from referee import numerics
+from referee.numerics import Error, Tolerance
+
+pytestmark = pytest.mark.torch
+
+
+def error_of(output, truth, reference=None):
+    return numerics.measure(output, truth=truth, reference=truth if reference is None else reference)
+
+
+def learned(reference, truth):
+    tolerance = Tolerance(dtype=reference.dtype, numel=reference.numel())
+    tolerance.learn(error_of(reference, truth, reference))
+    return tolerance
+
+
+@pytest.fixture
+def product():
+    torch.manual_seed(0)
+    a, b = torch.rand(96, 512), torch.rand(512, 80)
+    return a, b, a @ b, a.double() @ b.double()
+
+
+def test_the_blocks_give_what_the_formula_says():
+    torch.manual_seed(1)
+    truth = torch.randn(300, 257, dtype=torch.float64)
+    output = (truth + 1e-5 * torch.randn(300, 257)).float()
+    row = truth.square().mean(dim=1, keepdim=True).sqrt()
+    relative = (output.double() - truth).abs() / (truth.abs() + row + truth.square().mean().sqrt() / 100)
+    found = error_of(output, truth)
+    assert found.largest == pytest.approx(float(relative.max()), rel=1e-9)
+    assert found.rms == pytest.approx(float(relative.square().mean().sqrt()), rel=1e-9)
+
+
+def test_the_reference_and_more_accurate_outputs_pass(product):
+    _, _, reference, truth = product
+    tolerance = learned(reference, truth)
+    assert tolerance.allows(error_of(reference, truth))
+    assert tolerance.allows(error_of(truth.float(), truth))
+
+
+def test_a_plain_sequential_sum_passes_and_the_next_lower_precisions_do_not(product):
+    a, b, reference, truth = product
+    tolerance = learned(reference, truth)
+    sequential = torch.zeros_like(reference)
+    for k in range(a.shape[1]):
+        sequential += a[:, k : k + 1] * b[k]
+    assert tolerance.allows(error_of(sequential, truth))
+    for dtype in (torch.bfloat16, torch.float16):
+        low = (a.to(dtype).double() @ b.to(dtype).double()).float()
+        assert not tolerance.allows(error_of(low, truth))
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_zeros_and_constants_never_pass_whatever_the_scale(scale):
+    truth = torch.softmax(torch.randn(8, 4096, dtype=torch.float64), dim=-1) * scale
+    tolerance = learned(truth.float(), truth)
+    assert not tolerance.allows(error_of(torch.zeros(8, 4096), truth))
+    assert not tolerance.allows(error_of(torch.full((8, 4096), float(truth.mean())), truth))
+
+
+def test_one_wrong_element_among_a_million_is_found():
+    truth = torch.randn(1000, 1000, dtype=torch.float64)
+    output = truth.float()
+    tolerance = learned(output.clone(), truth)
+    output[731, 17] += 0.01
+    assert not tolerance.allows(error_of(output, truth))
+
+
+def test_nan_and_infinities_must_lie_where_the_reference_has_them():
+    truth = torch.tensor([[1.0, float("nan"), float("inf"), -float("inf")]], dtype=torch.float64)
+    assert error_of(truth.float(), truth).largest == 0.0
+    for place, value in ((0, float("nan")), (1, 1.0), (2, -float("inf")), (3, 0.0)):
+        wrong = truth.float()
+        wrong[0, place] = value
+        assert math.isinf(error_of(wrong, truth).largest)
+
+
+def test_where_float64_and_the_reference_disagree_about_infinity_both_are_right():
+    truth = torch.tensor([70000.0, 1.0], dtype=torch.float64)
+    reference = torch.tensor([float("inf"), 1.0], dtype=torch.float16)
+    assert error_of(reference, truth, reference).largest < 0.01
+    assert math.isinf(error_of(torch.tensor([float("nan"), 1.0], dtype=torch.float16), truth, reference).largest)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
+def test_integers_are_exact(dtype):
+    truth = torch.randint(0, 2, (50, 7)).to(dtype)
+    tolerance = learned(truth, truth)
+    assert tolerance.allows(error_of(truth.clone(), truth))
+    wrong = truth.clone()
+    wrong[3, 3] = ~wrong[3, 3] if dtype is torch.bool else wrong[3, 3] + 1
+    assert not tolerance.allows(error_of(wrong, truth))
+
+
+def test_where_rounding_decides_integers_a_few_of_them_may_differ():
+    reference = torch.zeros(10_000, dtype=torch.int64)
+    other = reference.clone()
+    other[:3] = 1
+    tolerance = Tolerance(dtype=torch.int64, numel=10_000)
+    tolerance.learn(error_of(other, reference))
+    few, many = reference.clone(), reference.clone()
+    few[-5:], many[-500:] = 1, 1
+    assert tolerance.allows(error_of(few, reference))
+    assert not tolerance.allows(error_of(many, reference))
+
+
+def test_complex_and_zero_size_and_scalars():
+    truth = torch.randn(4, 5, dtype=torch.complex128)
+    tolerance = learned(truth.to(torch.complex64), truth)
+    assert tolerance.allows(error_of(truth.to(torch.complex64), truth))
+    assert not tolerance.allows(error_of(truth.conj().resolve_conj().to(torch.complex64), truth))
+    assert error_of(torch.empty(0, 3), torch.empty(0, 3)) == Error(0.0, 0.0)
+    assert error_of(torch.tensor(2.0), torch.tensor(1.0, dtype=torch.float64)).largest > 0.3
