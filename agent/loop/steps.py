@@ -8,6 +8,7 @@ from agent.loop.actions import ACTIONS, REPEATABLE, Action, EditFile, Invalid, S
 from agent.loop.files import content_sha256, resume_edit
 from agent.loop.keeping import keep_submission, submission_sha256, weakest_speedup
 from agent.loop.limits import command_timeout_s, nearly_spent, remaining_s
+from agent.loop.observations import excerpt_text
 from agent.loop.perform import perform
 from agent.loop.prompts import render
 from agent.loop.session import Session
@@ -212,7 +213,7 @@ def _observe(session: Session, call: ToolCall, outcome: Outcome) -> None:
         turn=session.ledger.turns,
         call_id=call.id,
         name=call.name,
-        text=outcome.text,
+        text=_shortened(outcome.text, limit=3 * session.config.limits.observation_chars),
         status=outcome.status,
         exit_code=outcome.exit_code,
         duration_s=outcome.duration_s,
@@ -220,6 +221,12 @@ def _observe(session: Session, call: ToolCall, outcome: Outcome) -> None:
         log=outcome.log,
         diff=outcome.diff,
     )
+
+
+def _shortened(text: str, *, limit: int) -> str:
+    """The last bound, whatever a tool, a file name or the model's own call brought into the text."""
+    shown = excerpt_text(text, limit=limit)
+    return render("shortened", shown=shown) if shown.omitted else text
 
 
 def _describe(action: Action) -> str:

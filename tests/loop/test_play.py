@@ -154,6 +154,15 @@ def test_an_invalid_call_is_explained(make_session: MakeSession, bad: ToolCall, 
     assert [event.call_id for event in events if isinstance(event, ActionEvent)] == [second.call_id]
 
 
+def test_no_observation_grows_without_bound(make_session: MakeSession) -> None:
+    events = run(make_session(Turns(reply(call("x" * 100_000), call("bash", command="echo fine")))))
+    first, second = observations(events)
+    assert first.status == "invalid"
+    assert len(first.text) < 31_000
+    assert "characters omitted" in first.text
+    assert second.status == "ok"
+
+
 def test_three_replies_without_a_usable_call_stop_the_run(make_session: MakeSession) -> None:
     empty = reply(text="I think", finish_reason="stop")
     backend = Turns(empty, bash("echo 1"), empty, reply(call("python")), reply(text="", finish_reason="stop"))

@@ -119,11 +119,11 @@ def test_killed_after_every_few_events_it_comes_to_the_same_end(tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     killed, _ = make_run(tmp_path)
     deaths = 0
-    while (cut := process(killed, script, 1 + deaths % 4)).returncode == -signal.SIGKILL:
+    while (cut := process(killed, script, (1, 4, 3, 5)[deaths % 4])).returncode == -signal.SIGKILL:
         deaths += 1
         assert deaths < 60
     assert cut.returncode == 0, cut.stderr
-    assert deaths > 8
+    assert deaths > 5
     assert cut.stdout == done.stdout == "submitted -1 6\n"
     assert essence(killed) == essence(whole)
     text = (killed.workspace / "kernels/notes.txt").read_text()

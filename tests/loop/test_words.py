@@ -1,0 +1,123 @@
+"""What the model reads: the opening messages, and each kind of report condensed."""
+
+from typing import Any
+
+import pytest
+from sessions import TASK, MakeSession
+from stand_ins import Turns
+
+from agent.config import load_config
+from agent.judging.reports import BuildReport, MedianUs, ProfileReport, Reason, Speedup, VerifyReport
+from agent.judging.tool_runs import Rules
+from agent.loop.opening import first_messages, lay_out, skill_text
+from agent.loop.perform import report_text
+from agent.loop.prompts import TEMPLATES, render
+
+HEAD: dict[str, Any] = {"schema_version": 1, "target": "cpu"}
+DIAGNOSTIC = {"file": "kernels/a.cpp", "line": 3, "column": 7, "severity": "error", "message": "no such thing"}
+FAILED = BuildReport(
+    tool="build", status="failed", reasons=(Reason(code="build.compile", detail="a.cpp does not compile"),),
+    diagnostics=[DIAGNOSTIC] * 30, log_tail="begin " + "x" * 5000 + " end", **HEAD,
+)  # fmt: skip
+
+
+def text_of(report: Any, name: str) -> str:
+    return report_text(report, name=name, limit=1000, log="/opt/agent-logs/1.log")
+
+
+def test_the_opening_says_where_what_and_how_much(make_session: MakeSession) -> None:
+    session = make_session(Turns())
+    config = load_config(settings=["limits.turns=12", "limits.time_s=1800", "limits.tokens=5000"])
+    lay_out(session.folder.workspace, TASK)
+    system, task = first_messages(config, TASK, Rules(target="cpu", policy="open"), session.bench.sandbox)
+    assert (system.role, task.role) == ("system", "user")
+    for words in (
+        "/workspace/model_new.py",
+        "Target: cpu. Policy: open",
+        "12 turns",
+        "26 minutes",
+        "5000 tokens",
+        "cores: ",
+    ):
+        assert words in system.content, words
+    assert skill_text() in system.content
+    assert TASK.text in task.content
+    assert not skill_text().startswith("---")
+    files = sorted(path.name for path in session.folder.workspace.iterdir())
+    assert files == ["binding_registry.h", "kernels", "model.py"]
+    assert (session.folder.workspace / "model.py").read_text() == TASK.text
+
+
+def test_no_budget_no_words_about_it(make_session: MakeSession) -> None:
+    config = load_config(settings=["limits.turns=0", "limits.time_s=0"])
+    system, _ = first_messages(config, TASK, Rules(target="cpu"), make_session(Turns()).bench.sandbox)
+    assert "You have" not in system.content.split("# Skill")[0]
+
+
+def test_a_failed_build_shows_messages_first_and_the_log_in_short() -> None:
+    text = text_of(FAILED, "compile")
+    assert text.startswith("The build failed.\n")
+    assert "- build.compile: a.cpp does not compile" in text
+    assert text.count("kernels/a.cpp:3:7: error: no such thing") == 20
+    assert "10 further messages in /opt/agent-logs/1.log" in text
+    assert f"{5010 - 1000} characters omitted" in text
+    assert text.endswith(" end")
+
+
+@pytest.mark.parametrize(
+    ("status", "fields", "words"),
+    [
+        (
+            "built",
+            {"module": "/tmp/x.so", "sources": ("kernels/a.cpp",), "cached": True},
+            "Built kernels/a.cpp in 0.0 s (cached).",
+        ),
+        ("no_sources", {}, "There is nothing to compile."),
+        (
+            "error",
+            {"reasons": (Reason(code="build.io", detail="no room"),)},
+            "not about your code.\n- build.io: no room",
+        ),
+    ],
+)
+def test_builds(status: Any, fields: dict[str, Any], words: str) -> None:
+    assert words in text_of(BuildReport(tool="build", status=status, **fields, **HEAD), "compile")
+
+
+def test_verifications() -> None:
+    assert (
+        text_of(VerifyReport(tool="verify", status="verified", **HEAD), "verify")
+        == "Verified: correct and within the rules."
+    )
+    reasons = (Reason(code="numeric.mismatch", detail="off by 3"),)
+    text = text_of(VerifyReport(tool="verify", status="rejected", reasons=reasons, **HEAD), "verify")
+    assert text == "Rejected:\n- numeric.mismatch: off by 3"
+    text = text_of(VerifyReport(tool="verify", status="rejected", reasons=reasons, build=FAILED, **HEAD), "verify")
+    assert "kernels/a.cpp:3:7" in text
+    text = text_of(VerifyReport(tool="verify", status="error", reasons=reasons, **HEAD), "verify")
+    assert "not a judgement of your code" in text
+
+
+def test_profiles() -> None:
+    speedup = {
+        "eager": Speedup(ratio=1.9, low=1.8, high=2.0, call="faster"),
+        "compile": Speedup(ratio=1.01, low=0.98, high=1.03, call="inconclusive"),
+    }
+    report = ProfileReport(
+        tool="profile", status="profiled", speedup=speedup, median_us=MedianUs(candidate=12.34), **HEAD
+    )
+    lines = text_of(report, "profile").splitlines()
+    assert lines[0] == "Verified and timed. Median of one forward: 12.3 us."
+    assert lines[1] == "- against eager PyTorch: 1.900x (95 % interval 1.800 to 2.000): faster"
+    assert lines[2] == "- against torch.compile: 1.010x (95 % interval 0.980 to 1.030): inconclusive"
+    reasons = (Reason(code="policy.torch_op", detail="aten::mm"),)
+    rejected = ProfileReport(tool="profile", status="rejected", reasons=reasons, **HEAD)
+    assert text_of(rejected, "profile") == "Rejected, not timed:\n- policy.torch_op: aten::mm"
+
+
+def test_a_template_that_lacks_a_variable_is_an_error() -> None:
+    from jinja2 import UndefinedError
+
+    with pytest.raises(UndefinedError):
+        render("written", path="x")
+    assert all(path.read_text().strip() for path in TEMPLATES.glob("*.j2"))
