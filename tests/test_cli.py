@@ -185,6 +185,14 @@ def test_settings_that_make_no_sense_are_named(
     assert words in failing("optimize", *given, *arguments, code=2)
 
 
+def test_a_program_gets_an_error_as_an_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["optimize", str(tmp_path / "missing.py"), "--json"]) == 2
+    captured = capsys.readouterr()
+    error = json.loads(captured.out)
+    assert (error["type"], error["exit_code"]) == ("error", 2)
+    assert captured.err.startswith(f"error: {error['message']}")
+
+
 def test_a_resumed_run_has_its_task_already(failing: Failing, task: Path) -> None:
     assert "leave MODEL.py away" in failing("optimize", task, "--resume", "somewhere", code=2)
 

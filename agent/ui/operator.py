@@ -1,5 +1,6 @@
 """The person at the terminal: confirms actions one by one, and decides what becomes of a paused run."""
 
+import select
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -82,8 +83,15 @@ class TerminalOperator:
         return "\n".join(lines)
 
     def _ask(self, prompt: str) -> str:
+        """One line of input. Not input(): a signal between its prompt and its read would wait for the next key."""
+        sys.stdout.write(prompt)
         sys.stdout.flush()
-        return input(prompt).strip()
+        while not select.select([sys.stdin], [], [], 0.2)[0]:
+            pass
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line.strip()
 
     def _show(self, name: str, arguments: Mapping[str, Any]) -> None:
         self._console.print(Text(f"the model wants to run {name}", style="bold yellow"))

@@ -28,7 +28,7 @@ from agent.ui.progress import Progress
 from agent.ui.report import write_report
 from agent.ui.signals import handled_signals
 from agent.ui.tables import print_outcome, print_samples, shell_word
-from agent.ui.views import JsonView, PlainView, QuietView, View
+from agent.ui.views import JsonView, Outlet, PlainView, QuietView, View
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,6 +69,16 @@ class Session:
 
 def run_optimize(request: Request) -> int:
     """Returns the exit code: of the best episode, or 128 + n where signal n made it quit."""
+    try:
+        return _run(request)
+    except AgentError as error:
+        if request.style == "json":
+            data = {"type": "error", "message": error.message, "hint": error.hint, "exit_code": error.exit_code}
+            Outlet(sys.stdout).line(json.dumps(data))
+        raise
+
+
+def _run(request: Request) -> int:
     folder = _resumed_folder(request)
     config = _configuration(request, folder)
     task = folder.task() if folder else _task(request)
@@ -177,8 +187,8 @@ def _conclude(session: Session, folder: RunFolder, result: EpisodeResult, view: 
     if outcome.finished:
         try:
             write_report(outcome)
-        except AgentError as error:  # a full disk takes the report, not the result
-            print_error(error)
+        except AgentError as failure:  # a full disk takes the report, not the result
+            print_error(failure)
     if session.machine_readable:
         view.result(result_object(outcome, code) | {"judge_errors": list(result.judge_errors)})
     else:
@@ -198,6 +208,4 @@ def _summarise(session: Session, outcomes: list[Outcome]) -> None:
     runs = [str(o.folder.path) for o in outcomes]
     best = max(range(len(outcomes)), key=lambda i: outcomes[i].rank)
     summary = {"type": "summary", "runs": runs, "best_run": runs[best], "rewards": [o.reward for o in outcomes]}
-    with contextlib.suppress(OSError):
-        sys.stdout.write(json.dumps(summary) + "\n")
-        sys.stdout.flush()
+    Outlet(sys.stdout).line(json.dumps(summary))
