@@ -57,6 +57,7 @@ class Ledger:
     best_speedup: float | None = None
     best_sha256: str = ""
     submit_warned: bool = False
+    """A submit was turned down since the last verification."""
     submitted: bool = False
     stop: StopEvent | None = None
     verdicts: dict[str, VerdictEvent] = field(default_factory=dict)
@@ -135,6 +136,7 @@ class Ledger:
 
     def _snapshot(self, event: SnapshotEvent) -> None:
         self.verified.add(event.submission_sha256)
+        self.submit_warned = False
         if event.is_best:
             self.best_speedup, self.best_sha256 = event.speedup, event.submission_sha256
 

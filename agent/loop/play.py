@@ -45,9 +45,9 @@ def _until_stopped(session: Session, begin: Callable[[], None]) -> tuple[Stop | 
         return stop_of(error), error
     if session.controls.quit_requested:
         return None, None
-    if session.controls.stop_requested:
-        return Stop(StopReason.CANCELLED, "a person or a signal asked to stop"), None
     stop = check(session.config.limits, session.ledger, session.clock.elapsed_s())
+    if stop is None and session.controls.stop_requested:
+        stop = Stop(StopReason.CANCELLED, "a person or a signal asked to stop")
     return stop or Stop(StopReason.INTERNAL, "the graph ended without a reason"), None
 
 
