@@ -1,10 +1,12 @@
-"""build.py as it is called: what it builds, what it refuses and how it explains what went wrong."""
+"""build.py and warm_cache.py as they are called: what is built, what is refused, how failures are explained."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,10 +41,29 @@ print("right")
 """
 
 
+def warm_cache(folder: Path) -> dict[str, object]:
+    argv = [sys.executable, "-I", str(ROOT / "tools" / "warm_cache.py"), "--out", str(folder), "--target", "cpu"]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
 @pytest.fixture(scope="session")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One build root for the module, so that an unchanged binding is compiled once."""
-    return tmp_path_factory.mktemp("builds")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A warmed cache: torch's headers are compiled once for all tests (half a gigabyte, removed afterwards)."""
+    folder = tmp_path_factory.mktemp("cache")
+    report = warm_cache(folder)
+    assert (report["status"], report["reasons"]) == ("warm", [])
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
+    """One build root for the module, so that an unchanged binding is compiled once; `warm` in it is the cache."""
+    root = tmp_path_factory.mktemp("builds")
+    (root / "warm").symlink_to(cache)
+    return root
 
 
 def workspace(folder: Path, **files: str) -> Path:
@@ -54,6 +75,7 @@ def workspace(folder: Path, **files: str) -> Path:
 
 def build(folder: Path, *flags: str, root: Path, target: str = "cpu", env: dict[str, str] | None = None) -> BuildReport:
     argv = [sys.executable, "-I", str(BUILD), "--workspace", str(folder), "--target", target, "--build-root", str(root)]
+    argv += ["--cache", str(root / "warm")]  # a folder that is not there means no cache
     done = subprocess.run([*argv, *flags], capture_output=True, text=True, timeout=300, env=env)
     assert done.returncode == 0, done.stderr
     return BuildReport.model_validate(json.loads(done.stdout))
@@ -84,6 +106,22 @@ def test_builds_a_module_that_python_imports_and_knows_it_again(tmp_path: Path, 
     assert edited.status == "built" and not edited.cached and edited.sha256 != first.sha256
     assert len(list((kept / "objects").iterdir())) == objects + 1  # the binding's object was taken over
     assert not [path for path in kept.iterdir() if path.name.startswith(".")]  # nothing half-made stays behind
+
+
+def test_a_warmed_cache_is_whole_and_is_left_alone(cache: Path) -> None:
+    (entry,) = (cache / "build").iterdir()
+    before = {path.name: path.stat().st_mtime_ns for path in entry.iterdir()}
+    assert {"prelude.h", "prelude.h.gch", "binding.o"} <= set(before)
+    assert warm_cache(cache)["status"] == "warm"
+    assert {path.name: path.stat().st_mtime_ns for path in entry.iterdir()} == before
+    assert [path.name for path in (cache / "build").iterdir()] == [entry.name]
+
+
+@pytest.mark.torch
+def test_without_a_cache_the_result_is_the_same(tmp_path: Path) -> None:
+    folder = workspace(tmp_path / "w", k__cpp=KERNEL, k_binding__cpp=BINDING)
+    report = build(folder, root=tmp_path / "builds")
+    assert report.module is not None and use(report.module) == "right"
 
 
 @pytest.mark.torch
@@ -118,6 +156,7 @@ def test_locks_and_folders_in_the_way_do_not_matter(tmp_path: Path, kept: Path) 
     sha256 = build(folder, root=kept).sha256
     root = tmp_path / "root"
     (root / sha256).mkdir(parents=True)
+    (root / "warm").symlink_to(kept / "warm")
     for place in (root, root / sha256):
         (place / "lock").write_text("")
         (place / "cpu_extension.so.lock").write_text("")

@@ -113,7 +113,8 @@ def test_allocation_views_and_metadata_are_allowed(tmp_path: Path) -> None:
     names = ("empty_memory_format", "empty_like", "view", "transpose_int", "slice_Tensor", "fill__Scalar", "zeros")
     structs = "".join(f"struct {name} {{ static void call(); }};" for name in names)
     calls = "".join(f"at::_ops::{name}::call();" for name in names)
-    text = f"namespace at {{ namespace _ops {{ {structs} }} struct TensorBase {{ void sizes(); }}; int get_num_threads(); }}"
+    text = f"namespace at {{ namespace _ops {{ {structs} }}"
+    text += " struct TensorBase { void sizes(); }; int get_num_threads(); }"
     text += f"void f(at::TensorBase& t) {{ {calls} t.sizes(); at::get_num_threads(); }}"
     assert codes(symbols(shared(tmp_path, text))) == []
 
