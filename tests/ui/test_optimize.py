@@ -147,7 +147,7 @@ def test_several_tries_are_summed_up(project: Project) -> None:
     assert done.returncode == 1, done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_one_signal_stops_and_judges(project: Project, number: signal.Signals) -> None:
     command = project.optimize(turn(1, ("bash", {"command": SLOW})) + submits(2), "--json")
     with running(command, project) as process:
