@@ -3,7 +3,6 @@
 import errno
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,49 +10,27 @@ import typer
 
 from agent.errors import EXIT_USAGE, AgentError
 from agent.ui.console import prepare_streams, print_error, silence
+from agent.ui.options import (
+    ConfigOption,
+    ConsentOption,
+    DebugOption,
+    ImageTarget,
+    Policy,
+    PolicyOption,
+    Precision,
+    PrecisionOption,
+    RewardOption,
+    RewardRule,
+    SandboxKind,
+    SandboxOption,
+    SetOption,
+    Target,
+    TargetOption,
+    ToolProtocol,
+)
 
 # The classes of the parser's errors have moved between releases; BadParameter is public in all of them.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
-
-
-class Target(StrEnum):
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-class ImageTarget(StrEnum):
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-class Policy(StrEnum):
-    strict = "strict"
-    open = "open"
-
-
-class Precision(StrEnum):
-    strict = "strict"
-    tf32 = "tf32"
-    bf16 = "bf16"
-
-
-class SandboxKind(StrEnum):
-    auto = "auto"
-    docker = "docker"
-    bubblewrap = "bubblewrap"
-    none = "none"
-
-
-class ToolProtocol(StrEnum):
-    auto = "auto"
-    native = "native"
-    text = "text"
-
-
-class RewardRule(StrEnum):
-    interval = "interval"
-    paper = "paper"
 
 
 app = typer.Typer(
@@ -69,38 +46,6 @@ image_app = typer.Typer(help="The Docker image that sandboxes run in.", no_args_
 sandbox_app = typer.Typer(help="Sandboxes that runs on this machine have left behind.", no_args_is_help=True)
 app.add_typer(image_app, name="image")
 app.add_typer(sandbox_app, name="sandbox")
-
-TargetOption = Annotated[Target | None, typer.Option(help="auto: cuda where an NVIDIA device is present.")]
-PolicyOption = Annotated[Policy | None, typer.Option(help="strict: own kernels only; open: whatever computes.")]
-PrecisionOption = Annotated[Precision | None, typer.Option(help="Arithmetic allowed to both sides.")]
-RewardOption = Annotated[
-    RewardRule | None,
-    typer.Option(
-        "--reward",
-        help="What 'more than 5 % faster' looks at: the interval's lower bound, or the point estimate.",
-    ),
-]
-SandboxOption = Annotated[
-    SandboxKind | None,
-    typer.Option(help="auto: docker where an engine answers, else bubblewrap."),
-]
-ConsentOption = Annotated[
-    bool,
-    typer.Option(
-        "--i-understand-this-runs-model-code-on-my-machine",
-        help="Consent that --sandbox none needs.",
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Any setting, for instance --set limits.repeats=6. Repeatable."),
-]
-ConfigOption = Annotated[
-    list[Path] | None,
-    typer.Option("--config", metavar="FILE", help="An agent.toml, or the config.json of a run. Repeatable."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
-DebugOption = Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.", hidden=True)]
 
 
 @app.command()
