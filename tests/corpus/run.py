@@ -115,6 +115,30 @@ def judge_here(case: Case, *, tool: str, cache: Path | None, budget_s: float) ->
         return {"verdict": "error", "status": "error", "reasons": [reason]}, seconds
 
 
+def judge_sandboxed(case: Case, *, kind: str) -> tuple[dict[str, Any], float]:
+    """As a user's `agent judge` does it: a fresh sandbox, the submission read-only in it."""
+    from agent.config import Config
+    from agent.errors import AgentError
+    from agent.judging.judge import judge_submission
+    from agent.tasks.task import load_task
+
+    config = Config.model_validate(
+        {
+            "sandbox": {"kind": kind, "i_understand": kind == "none"},
+            "judge": {"target": case.target, "policy": case.policy},
+        }
+    )
+    with tempfile.TemporaryDirectory(prefix="case-") as scratch:
+        workspace = Path(scratch) / case.name
+        shutil.copytree(case.folder, workspace)
+        started = time.monotonic()
+        try:
+            report = judge_submission(config, load_task(workspace / "model.py"), workspace).model_dump(mode="json")
+        except AgentError as error:
+            report = {"verdict": "error", "reasons": [{"code": type(error).__name__, "detail": str(error)}]}
+    return report, time.monotonic() - started
+
+
 def outcome(case: Case, report: dict[str, Any], seconds: float) -> Outcome:
     told = report.get("verdict") or {"verified": "accepted", "profiled": "accepted"}.get(
         report["status"], report["status"]
@@ -150,6 +174,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "folders", nargs="*", type=Path, help="folders of cases (default: our own and, where present, ../shared/corpus)"
     )
+    parser.add_argument(
+        "--sandbox",
+        choices=("docker", "bubblewrap", "none"),
+        help="run in this sandbox, through agent.judging (default: none around the tools)",
+    )
     parser.add_argument("--tool", choices=("judge", "profiling", "verify"), default="judge")
     parser.add_argument("--only", nargs="+", default=(), help="names of cases")
     parser.add_argument("--cache", type=Path, help="folder for warmed builds and baselines (kept)")
@@ -159,7 +188,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     folders = flags.folders or [folder for folder in (OWN, SHARED) if folder.is_dir()]
     results = []
     for case in cases_in(folders, only=flags.only):
-        report, seconds = judge_here(case, tool=flags.tool, cache=flags.cache, budget_s=flags.budget_s)
+        if flags.sandbox:
+            report, seconds = judge_sandboxed(case, kind=flags.sandbox)
+        else:
+            report, seconds = judge_here(case, tool=flags.tool, cache=flags.cache, budget_s=flags.budget_s)
         results.append(outcome(case, report, seconds))
         print(row(results[-1]), flush=True)
         if not results[-1].right:

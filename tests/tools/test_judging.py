@@ -96,7 +96,7 @@ def test_torch_operators_break_policy_strict(tmp_path):
 @pytest.mark.parametrize(
     ("submission", "code"),
     [
-        (None, "load.missing"),
+        (None, "load.no_model_new"),
         ("def broken(:\n", "load.syntax"),
         ("class Other: pass\n", "load.no_class"),
         (RIGHT.replace("self.weight", "self.kernel"), "load.state_dict"),
@@ -123,7 +123,7 @@ def test_gigabytes_of_output_do_no_harm(tmp_path):
     ("task", "code"),
     [
         (TASK.replace("return torch.tanh", "raise ValueError('no')\n        return torch.tanh"), "task.raises"),
-        (TASK.replace("class Model", "class Modell"), "task.incomplete"),
+        (TASK.replace("class Model", "class Modell"), "task.no_model"),
         (TASK.replace("return torch.tanh(", "return 0 * torch.tanh("), "task.unjudgeable"),
         (TASK.replace("* 0.1)", "* 0.1) + torch.rand(64, 96)"), "task.nondeterministic"),
     ],

@@ -163,7 +163,7 @@ def run(worker: Worker, batch: Batch, placed: list[int], *, timeout_s: float, lo
     names = fields.get("names") or []
     if fields.get("exact") is not True or fields.get("bare") is not True:
         raise Rejected(
-            "tamper.tensor_type",
+            "tamper.tensor_subclass",
             "forward returned a subclass of torch.Tensor or a tensor that carries attributes of its own",
         )
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -195,7 +195,7 @@ def read_outputs(worker: Worker, answer: Answer, index: int) -> list[torch.Tenso
             pointer = answer.pointers[index * len(layouts) + at]
             raw = _read(worker, pointer, layout["bytes"])
         except memory.Unreadable as error:
-            raise Rejected("tamper.tensor_type", f"an output tensor has no memory behind it: {error}") from error
+            raise Rejected("tamper.tensor_subclass", f"an output tensor has no memory behind it: {error}") from error
         found.append(tree.view_as(raw, layout))
     return found
 

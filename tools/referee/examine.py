@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from referee import challenge, correctness, evidence, footprint, timing
+from referee import challenge, correctness, evidence, footprint, freeze, memory, timing
 from referee.controls import Controls
 from referee.correctness import Round, Trial
 from referee.launch import Worker, WorkerFailure
@@ -84,6 +84,8 @@ def _set_up(options: Options, session: Session, *, timed: bool) -> tuple[Trial, 
         if timed:
             baselines["eager"] = session.start_baseline("eager", seed=construct, compiled=False)
             baselines["compile"] = session.start_baseline("compile", seed=construct, compiled=True)
+            timing.prime(oracle, baselines["compile"], seeds=seeds)
+            session.mark("compiled")
         yardstick = session.start_yardstick(summary["state"]) if options.policy == "strict" else None
     except WorkerFailure as failure:
         raise blame(failure, trusted=True) from failure
@@ -108,6 +110,7 @@ def _set_up(options: Options, session: Session, *, timed: bool) -> tuple[Trial, 
     trial.notes["weights"] = any(
         layout["dtype"].startswith(("float", "bfloat", "complex")) for _, layout in summary["state"]
     )
+    trial.notes["filter"] = session.filtered
     trial.notes["own_code"] = session.own_code()
     challenge.sweep(session.nursery, trusted=trusted)
     return trial, baselines
@@ -139,6 +142,18 @@ def _blaming(trial: Trial, stage: Callable[[], Any]) -> Any:
         return stage()
     except WorkerFailure as failure:
         raise blame(failure, trusted=failure.worker != trial.submission.name) from failure
+    except (freeze.Gone, memory.Unreadable, ProcessLookupError) as error:
+        if _is_gone(trial.submission):
+            raise Rejected("runtime.exit", f"the process ended while it was stopped or read ({error})") from error
+        raise Rejected("tamper.protocol", f"an address that the worker named cannot be used ({error})") from error
+
+
+def _is_gone(worker: Worker) -> bool:
+    try:
+        freeze.thread_states(worker.pid)
+    except freeze.Gone:
+        return True
+    return False
 
 
 def _unseen(trial: Trial) -> None:

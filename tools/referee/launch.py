@@ -68,8 +68,8 @@ class Worker:
         self, op: str, *, timeout_s: float, blob: bytes = b"", descriptors: tuple[int, ...] = (), **fields: Any
     ) -> protocol.Received:
         """Ask and wait; a reply that names an error raises."""
-        self._let_go()
         try:
+            self._let_go()
             protocol.send(self.channel, {"op": op, **fields}, blob=blob, descriptors=descriptors)
             reply = protocol.receive(self.channel, timeout_s=timeout_s)
         except Exception as error:
@@ -82,6 +82,7 @@ class Worker:
         assert self.stopped
         try:
             protocol.send(self.channel, {"op": "go", **fields})
+            freeze.spread(self.pid)
             before = freeze.scheduled_ns(self.pid)
             start = time.perf_counter_ns()
             deadline = time.monotonic() + timeout_s

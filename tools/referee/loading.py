@@ -65,11 +65,13 @@ def load_task(text: str) -> Task:
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     try:
         exec(compile(text, filename, "exec"), module.__dict__)
+    except SyntaxError as error:
+        raise LoadError("task.syntax", f"model.py: {_told(error)}") from error
     except Exception as error:
         raise LoadError("task.raises", f"model.py: {_told(error)}") from error
     for name in ("Model", "get_inputs", "get_init_inputs"):
         if not callable(getattr(module, name, None)):
-            raise LoadError("task.incomplete", f"model.py has no {name}")
+            raise LoadError(f"task.no_{name.lower()}", f"model.py has no {name}")
     return Task(module=module)
 
 
@@ -81,7 +83,7 @@ def load_submission(folder: Path, *, module_folder: str | None, init: Any, seed:
     sys.argv = [str(path)]
     spec = importlib.util.spec_from_file_location("model_new", path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise LoadError("load.missing", "model_new.py is missing")
+        raise LoadError("load.no_model_new", "model_new.py is missing")
     module = importlib.util.module_from_spec(spec)
     sys.modules["model_new"] = module
     seed_everything(seed)

@@ -41,7 +41,7 @@ class Oracle:
         try:
             init, leaves = tree.flatten(self.init)
         except tree.Unsupported as error:
-            raise loading.LoadError("task.init_inputs", f"get_init_inputs() returns {error}") from error
+            raise loading.LoadError("task.bad_init_inputs", f"get_init_inputs() returns {error}") from error
         blob = b"".join(bytes(arena.raw_bytes(leaf.detach()).tolist()) for leaf in leaves)
         parameters = {name for name, _ in self.model.named_parameters()}
         return {
@@ -60,7 +60,7 @@ class Oracle:
             try:
                 spec, leaves = tree.flatten(values)
             except tree.Unsupported as error:
-                raise loading.LoadError("task.inputs", f"get_inputs() returns {error}") from error
+                raise loading.LoadError("task.bad_inputs", f"get_inputs() returns {error}") from error
             self.items.append((spec, [_scaled(leaf.detach(), request.fields["scale"]) for leaf in leaves]))
         descriptor, offsets = arena.pack([leaf for _, leaves in self.items for leaf in leaves])
         specs = [spec for spec, _ in self.items]
@@ -163,9 +163,9 @@ def _guarded(what: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
     except MemoryError as error:
-        raise loading.LoadError("task.oom", f"{what}: out of memory") from error
+        raise loading.LoadError("task.out_of_memory", f"{what}: out of memory") from error
     except Exception as error:
-        code = "task.oom" if "can't allocate memory" in str(error) else "task.raises"
+        code = "task.out_of_memory" if "can't allocate memory" in str(error) else "task.raises"
         raise loading.LoadError(code, f"{what}: {type(error).__name__}: {error}") from error
 
 

@@ -37,17 +37,25 @@ RUNTIME: Final = {
     "exception": ("runtime.exception", "forward raised {}"),
 }
 
+LOADING: Final = (
+    "load.no_model_new", "load.syntax", "load.import", "load.no_class", "load.constructor",
+    "load.state_dict", "load.too_large",
+)  # fmt: skip
+
 
 def blame(failure: WorkerFailure, *, trusted: bool) -> Rejected | Unjudgeable:
     """Whose fault a worker's failure is."""
     if not trusted:
-        if failure.kind.startswith("load."):
+        if failure.kind in LOADING:
             return Rejected(failure.kind, failure.detail)
         code, text = RUNTIME.get(failure.kind, ("runtime.exception", "{}"))
         return Rejected(code, text.format(failure.detail))
     if failure.kind.startswith("task."):
         return Unjudgeable(failure.kind, failure.detail)
-    kind = {"oom": "task.oom", "killed": "task.oom", "exception": "task.raises", "timeout": "task.timeout"}.get(
-        failure.kind, f"runtime.referee_{failure.kind}"
-    )
+    kind = {
+        "oom": "task.out_of_memory",
+        "killed": "task.out_of_memory",
+        "exception": "task.raises",
+        "timeout": "task.hangs",
+    }.get(failure.kind, f"runtime.referee_{failure.kind}")
     return Unjudgeable(kind, f"{failure.worker}: {failure.detail}")

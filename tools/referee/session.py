@@ -33,6 +33,7 @@ class Session:
         self.trusted: list[Worker] = []
         self.build_report: dict[str, Any] | None = None
         self.submission_sha256 = ""
+        self.filtered: bool | None = None
         self.started = time.monotonic()
         self.marks: dict[str, float] = {}
         self._staged = self.folder / "submission"
@@ -44,7 +45,7 @@ class Session:
         if self.options.target == "cuda" and not Path("/dev/nvidia0").exists():
             raise Unjudgeable("task.no_cuda_device", "target cuda needs an NVIDIA GPU, and this machine shows none")
         if not self.options.workspace.is_dir():
-            raise Rejected("load.missing", "the workspace is no folder")
+            raise Rejected("load.no_model_new", "the workspace is no folder")
         try:
             self.submission_sha256 = staging.stage(self.options.workspace, self._staged)
         except WorkerFailure as failure:
@@ -155,7 +156,7 @@ class Session:
             "LOGNAME": "judge",
             **extra,
         }
-        worker.call(
+        reply = worker.call(
             "seal",
             hostile=hostile,
             environment=environment,
@@ -164,6 +165,8 @@ class Session:
             memory_bytes=_memory_limit() if hostile and self.options.target == "cpu" else None,
             timeout_s=30.0,
         )
+        if hostile:
+            self.filtered = reply.fields.get("filtered") is True
 
     def own_code(self) -> tuple[str, ...]:
         """Folders from which the submission's worker may map code: the fresh module, and what load_inline built

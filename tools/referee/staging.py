@@ -31,7 +31,7 @@ def stage(workspace: Path, folder: Path) -> str:
         copy.write_bytes(data)
         digest.update(f"\0{name}\0{len(data)}\0".encode() + data)
     if not (folder / "model_new.py").is_file():
-        raise WorkerFailure("submission", "load.missing", "the workspace holds no model_new.py (a regular file)")
+        raise WorkerFailure("submission", "load.no_model_new", "the workspace holds no model_new.py (a regular file)")
     return digest.hexdigest()
 
 

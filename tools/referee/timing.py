@@ -17,11 +17,12 @@ from typing import Any, Final
 
 import torch
 
-from referee import bootstrap, challenge, compare, correctness, diagnosis, tree, truth
+from referee import bootstrap, challenge, compare, correctness, diagnosis, noise, tree, truth
 from referee.challenge import Answer, Batch, State
 from referee.correctness import ORACLE_LIMIT_S, Trial
 from referee.launch import Worker
 from referee.outcome import Rejected, Unjudgeable
+from referee.seeds import Seeds
 
 BATCH_S: Final = 0.030
 LONGEST_BATCH_S: Final = 1.0
@@ -31,6 +32,7 @@ FEWEST_ROUNDS: Final = 6
 MOST_ROUNDS: Final = 40
 TIGHT: Final = 0.008  # relative half-width of both intervals at which more rounds say nothing new
 QUIET: Final = 0.05
+NOISE_UNKNOWN: Final = 2.0
 SLACK: Final = 1.5
 SAMPLE_S: Final = 0.2
 WINDOW: Final = 1 << 20
@@ -60,25 +62,40 @@ class Times:
     batch_bytes: int = 0
     copy_gb_per_s: float = 0.0
     output_bytes: int = 0
+    foreign_share: float = 0.0
 
     def quiet(self) -> list[int]:
         """Rounds in which nobody waited for a CPU; all rounds where too few are quiet."""
+        return self._undisturbed() if self.is_quiet() else list(range(len(self.samples["submission"])))
+
+    def is_quiet(self) -> bool:
+        return len(self._undisturbed()) >= FEWEST_ROUNDS
+
+    def _undisturbed(self) -> list[int]:
         rounds = range(len(self.samples["submission"]))
-        found = [at for at in rounds if all(side[at].waited_share < QUIET for side in self.samples.values())]
-        return found if len(found) >= FEWEST_ROUNDS else list(rounds)
+        return [at for at in rounds if all(side[at].waited_share < QUIET for side in self.samples.values())]
 
     def ratios(self, baseline: str) -> list[float]:
         return [self.samples[baseline][at].us / self.samples["submission"][at].us for at in self.quiet()]
 
     def interval(self, baseline: str) -> bootstrap.Interval:
-        return bootstrap.interval(self.ratios(baseline))
+        """Where the machine was not quiet, the interval is widened by what each side shows against itself."""
+        found = bootstrap.interval(self.ratios(baseline))
+        if self.is_quiet():
+            return found
+        factor = max(self._self_noise("submission"), self._self_noise(baseline))
+        return bootstrap.Interval(ratio=found.ratio, low=found.low / factor, high=found.high * factor)
+
+    def _self_noise(self, side: str) -> float:
+        itself = self.against_itself(side)
+        return NOISE_UNKNOWN if itself is None else max(itself.high, 1 / itself.low)
 
     def median_us(self, side: str) -> float:
         return statistics.median(self.samples[side][at].us for at in self.quiet())
 
-    def against_itself(self) -> bootstrap.Interval | None:
-        """The submission in one round against itself in the next: what noise alone does to a ratio."""
-        us = [self.samples["submission"][at].us for at in self.quiet()]
+    def against_itself(self, side: str = "submission") -> bootstrap.Interval | None:
+        """One side in one round against itself in the next: what noise alone does to a ratio."""
+        us = [self.samples[side][at].us for at in self.quiet()]
         pairs = [(us[at] / us[at + 1]) ** (1 if at % 4 == 0 else -1) for at in range(0, len(us) - 1, 2)]
         return bootstrap.interval(pairs) if len(pairs) >= 3 else None
 
@@ -99,15 +116,24 @@ def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, mark
     times.calls = _batch_size(trial, estimates, state, times)
     deadline = time.monotonic() + budget_s
     number = 0
+    meter = noise.Meter.now(trial.nursery)
     play_round(trial, sides, state, number, times, record=False)
     while number < FEWEST_ROUNDS or (
         number < MOST_ROUNDS and time.monotonic() < deadline and not _tight(times, number)
     ):
         number += 1
         play_round(trial, sides, state, number, times, record=True)
+    times.foreign_share = meter.foreign_share(noise.Meter.now(trial.nursery))
     marks("timed")
     _check_floor(times)
     return times
+
+
+def prime(oracle: Worker, worker: Worker, *, seeds: Seeds) -> None:
+    """The compiled baseline's first call, in which torch.compile compiles: early, while the submission is built."""
+    batch = challenge.draw(oracle, seeds=seeds.many("prime", 0, 1), timeout_s=ORACLE_LIMIT_S)
+    placed = challenge.place(worker, batch, perturb=0)
+    challenge.run(worker, batch, placed, timeout_s=COMPILE_LIMIT_S)
 
 
 def _graphs(worker: Worker) -> int:
@@ -336,7 +362,9 @@ def report(times: Times) -> dict[str, Any]:
         "waited_share": {
             name: [round(sample.waited_share, 4) for sample in side] for name, side in times.samples.items()
         },
-        "quiet_rounds": times.quiet(),
+        "foreign_cpu_share": round(times.foreign_share, 3),
+        "quiet": times.is_quiet(),
+        "rounds_used": times.quiet(),
         "against_itself": None if itself is None else itself.report(),
         "outputs_compared": times.compared,
         "compiled_graphs": times.graphs,

@@ -1,0 +1,46 @@
+"""From samples to intervals: quiet rounds, noise, reward."""
+
+import pytest
+from referee import report
+from referee.timing import Sample, Times
+
+pytestmark = pytest.mark.torch
+
+
+def times(candidate, eager, compiled, waited=0.0):
+    def side(values):
+        return [Sample(us=us, reply_us=us, cpu_us=us, waited_share=waited) for us in values]
+
+    return Times(calls=10, samples={"eager": side(eager), "compile": side(compiled), "submission": side(candidate)})
+
+
+@pytest.mark.parametrize(
+    ("eager", "compiled", "reward"), [(2.0, 1.5, 3), (2.0, 1.0, 2), (1.0, 2.0, 1), (1.04, 1.04, 1), (0.5, 0.5, 1)]
+)
+def test_the_reward_is_equation_one(eager, compiled, reward):
+    found = times([100.0] * 8, [100.0 * eager] * 8, [100.0 * compiled] * 8)
+    assert report.reward(found, how="interval") == reward
+
+
+def test_interval_and_point_estimate_can_differ():
+    shaky = times([100.0] * 9, [90.0, 95.0, 96.0, 97.0, 110.0, 115.0, 120.0, 125.0, 130.0], [200.0] * 9)
+    assert report.reward(shaky, how="paper") == 3
+    assert report.reward(shaky, how="interval") == 1
+
+
+def test_rounds_that_waited_for_a_cpu_are_left_out():
+    found = times([100.0] * 10, [200.0] * 10, [200.0] * 10)
+    found.samples["eager"][3] = Sample(us=9000.0, reply_us=1.0, cpu_us=1.0, waited_share=0.7)
+    assert found.is_quiet()
+    assert 3 not in found.quiet()
+    assert found.interval("eager").high == pytest.approx(2.0)
+
+
+def test_without_quiet_rounds_noise_widens_the_interval():
+    candidate = [100.0, 30.0, 90.0, 210.0, 60.0, 100.0, 150.0, 70.0]
+    noisy = times(candidate, [us * 1.5 for us in candidate], [us * 1.5 for us in candidate], waited=0.9)
+    assert not noisy.is_quiet()
+    assert noisy.interval("eager").ratio == pytest.approx(1.5)
+    assert noisy.interval("eager").call == "inconclusive"
+    quiet = times(candidate, [us * 1.5 for us in candidate], [us * 1.5 for us in candidate])
+    assert quiet.interval("eager").call == "faster"
