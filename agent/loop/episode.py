@@ -260,7 +260,7 @@ class _Episode:
     def _recorded(self, end: RunEnd) -> EpisodeResult:
         judgement = recorded_judgement(self.log.ledger)
         detail = self.log.ledger.stop.detail if self.log.ledger.stop else ""
-        return self._result(Stop(end.reason, detail), judgement, end.reward, wall_s=end.wall_s)
+        return self._result(Stop(end.reason, detail), judgement, end.reward)
 
     def _result(
         self,
@@ -269,7 +269,6 @@ class _Episode:
         reward: int | None,
         *,
         finished: bool = True,
-        wall_s: float | None = None,
     ) -> EpisodeResult:
         ledger = self.log.ledger
         return EpisodeResult(
@@ -282,7 +281,7 @@ class _Episode:
             prompt_tokens=ledger.prompt_tokens,
             completion_tokens=ledger.completion_tokens,
             cost_usd=ledger.total_cost_usd,
-            wall_s=self.clock.elapsed_s() if wall_s is None else wall_s,
+            wall_s=ledger.end.wall_s if ledger.end else self.clock.elapsed_s(),
             detail=stop.detail,
             judge_errors=tuple(judgement.errors),
             finished=finished,
