@@ -51,7 +51,8 @@ class LocalSandbox:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **(env or {})},
+            # Not the tester's own HOME: a login shell would run its start-up files, and a test may kill it there.
+            env={**os.environ, "HOME": str(self.workspace), **(env or {})},
             start_new_session=True,
         ) as process:
             self._process = process
