@@ -157,7 +157,7 @@ def test_a_verdict_has_times_and_a_reward(tmp_path):
     assert verdict.speedup is not None
     assert verdict.speedup["eager"].low <= verdict.speedup["eager"].ratio <= verdict.speedup["eager"].high
     timing = verdict.evidence["timing"]
-    assert timing["compiled_graphs"] >= 1
+    assert timing["compiled"]["graphs"] >= 1
     assert len(timing["rounds_us"]["submission"]) >= 6
     assert len(json.dumps(verdict.model_dump(mode="json"))) < 1 << 20
 

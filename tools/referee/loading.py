@@ -133,10 +133,16 @@ def tensors_from(request: protocol.Received) -> list[torch.Tensor]:
     return found
 
 
-def graphs_compiled() -> int:
+def compile_counts() -> dict[str, int]:
+    """How many graphs torch.compile made in this process, and how many came from the warmed cache."""
     from torch._dynamo.utils import counters
 
-    return int(counters["stats"]["unique_graphs"])
+    inductor = counters["inductor"]
+    return {
+        "graphs": int(counters["stats"]["unique_graphs"]),
+        "cache_hits": int(inductor["fxgraph_cache_hit"]),
+        "cache_misses": int(inductor["fxgraph_cache_miss"]),
+    }
 
 
 def _told(error: BaseException) -> str:

@@ -58,7 +58,7 @@ class Times:
     order: list[str] = field(default_factory=list)
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     compared: int = 0
-    graphs: int = 0
+    compiled: dict[str, int] = field(default_factory=dict)
     batch_bytes: int = 0
     copy_gb_per_s: float = 0.0
     output_bytes: int = 0
@@ -111,7 +111,7 @@ def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, mark
         if name != "submission" or trial.policy != "strict":
             challenge.load_weights(worker, state, timeout_s=correctness.FIRST_LIMIT_S)
     estimates = _warm_up(trial, sides, state)
-    times.graphs = _graphs(baselines["compile"])
+    times.compiled = _graphs(baselines["compile"])
     marks("warm")
     times.calls = _batch_size(trial, estimates, state, times)
     deadline = time.monotonic() + budget_s
@@ -136,13 +136,12 @@ def prime(oracle: Worker, worker: Worker, *, seeds: Seeds) -> None:
     challenge.run(worker, batch, placed, timeout_s=COMPILE_LIMIT_S)
 
 
-def _graphs(worker: Worker) -> int:
-    graphs = int(worker.call("graphs", timeout_s=10.0).fields["graphs"])
-    if graphs < 1:
-        raise Unjudgeable(
-            "task.not_compiled", "torch.compile made no graph of the reference: there is no compiled baseline"
-        )
-    return graphs
+def _graphs(worker: Worker) -> dict[str, int]:
+    fields = worker.call("graphs", timeout_s=10.0).fields
+    counts = {name: int(fields[name]) for name in ("graphs", "cache_hits", "cache_misses")}
+    if counts["graphs"] < 1:
+        raise Unjudgeable("task.not_compiled", "torch.compile made no graph of the reference: there is no baseline")
+    return counts
 
 
 def _warm_up(trial: Trial, sides: dict[str, Worker], state: State) -> dict[str, float]:
@@ -367,7 +366,7 @@ def report(times: Times) -> dict[str, Any]:
         "rounds_used": times.quiet(),
         "against_itself": None if itself is None else itself.report(),
         "outputs_compared": times.compared,
-        "compiled_graphs": times.graphs,
+        "compiled": times.compiled,
         "bytes_per_call": times.batch_bytes,
         "copy_gb_per_s": round(times.copy_gb_per_s, 2),
     }

@@ -47,7 +47,7 @@ class Worker:
             "describe": self.describe,
             "load_allowed": self.load_allowed,
             "let_go": self.let_go,
-            "graphs": lambda request: ({"ok": True, "graphs": loading.graphs_compiled()}, b"", ()),
+            "graphs": lambda request: ({"ok": True, **loading.compile_counts()}, b"", ()),
         }
 
     def seal(self, request: protocol.Received) -> Reply:
