@@ -61,12 +61,6 @@ def explain(
         return Rejected(
             "replay.stale_output", "the output belongs to an earlier call's inputs: compute it from this call's"
         )
-    leaf = mismatch.leaf
-    if _unwritten(outputs[leaf], truth[leaf], perturb):
-        return Rejected(
-            "numeric.unwritten",
-            f"part of output {leaf} was never written (memory from torch.empty shows through); {told}",
-        )
     later = _a_moment_later(worker, answer, index)
     if (
         later is not None
@@ -75,6 +69,12 @@ def explain(
         return Rejected(
             "timing.unfinished",
             "the output was not finished when forward returned: something computed on in the background",
+        )
+    leaf = mismatch.leaf
+    if _unwritten(outputs[leaf], truth[leaf], perturb):
+        return Rejected(
+            "numeric.unwritten",
+            f"part of output {leaf} was never written (memory from torch.empty shows through); {told}",
         )
     if challenge.shared_outputs(answer):
         return Rejected(

@@ -50,6 +50,9 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
         findings.correct = True
         evidence.check_module(session, trial)
         _blaming(trial, lambda: _unseen(trial))
+        if session.primer is not None:
+            _blaming(trial, session.primer.wait)
+            session.mark("compiled")
         if timed:
             findings.times = _blaming(
                 trial, lambda: timing.measure(trial, baselines, budget_s=budget_s, marks=session.mark)
@@ -66,6 +69,8 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
     except Exception as error:
         findings.correct = None
         findings.reasons.append({"code": "runtime.referee", "detail": f"{type(error).__name__}: {error}"})
+    if session.primer is not None:
+        session.primer.give_up()
     session.mark("end")
     findings.build = session.build_report
     findings.submission_sha256 = session.submission_sha256
@@ -84,8 +89,7 @@ def _set_up(options: Options, session: Session, *, timed: bool) -> tuple[Trial, 
         if timed:
             baselines["eager"] = session.start_baseline("eager", seed=construct, compiled=False)
             baselines["compile"] = session.start_baseline("compile", seed=construct, compiled=True)
-            timing.prime(oracle, baselines["compile"], seeds=seeds)
-            session.mark("compiled")
+            session.primer = timing.Primer(oracle, baselines["compile"], seeds=seeds)
         yardstick = session.start_yardstick(summary["state"]) if options.policy == "strict" else None
     except WorkerFailure as failure:
         raise blame(failure, trusted=True) from failure

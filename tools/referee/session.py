@@ -7,12 +7,15 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from referee import freeze, staging
 from referee.launch import Nursery, Worker, WorkerFailure
 from referee.options import Options
 from referee.outcome import Rejected, Unjudgeable
+
+if TYPE_CHECKING:  # it imports torch, which this module must not wait for
+    from referee.timing import Primer
 
 LOAD_LIMIT_S: Final = 300.0
 TASK_LIMIT_S: Final = 120.0
@@ -36,6 +39,7 @@ class Session:
         self.filtered: bool | None = None
         self.started = time.monotonic()
         self.marks: dict[str, float] = {}
+        self.primer: Primer | None = None
         self._staged = self.folder / "submission"
         self._builder: threading.Thread | None = None
         self._trouble: Exception | None = None

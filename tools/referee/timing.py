@@ -6,10 +6,14 @@ the same inputs), a slowed baseline (its process never saw the submission, which
 a machine whose clock speed others change; see `quiet`.
 """
 
+import contextlib
 import dataclasses
 import math
+import os
 import random
+import signal
 import statistics
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -129,11 +133,35 @@ def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, mark
     return times
 
 
-def prime(oracle: Worker, worker: Worker, *, seeds: Seeds) -> None:
-    """The compiled baseline's first call, in which torch.compile compiles: early, while the submission is built."""
-    batch = challenge.draw(oracle, seeds=seeds.many("prime", 0, 1), timeout_s=ORACLE_LIMIT_S)
-    placed = challenge.place(worker, batch, perturb=0)
-    challenge.run(worker, batch, placed, timeout_s=COMPILE_LIMIT_S)
+class Primer:
+    """The compiled baseline's first call, in which torch.compile compiles: beside everything that is not timed."""
+
+    def __init__(self, oracle: Worker, worker: Worker, *, seeds: Seeds) -> None:
+        self._worker = worker
+        self._batch = challenge.draw(oracle, seeds=seeds.many("prime", 0, 1), timeout_s=ORACLE_LIMIT_S)
+        self._trouble: Exception | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            placed = challenge.place(self._worker, self._batch, perturb=0)
+            challenge.run(self._worker, self._batch, placed, timeout_s=COMPILE_LIMIT_S)
+        except Exception as error:
+            self._trouble = error
+
+    def wait(self) -> None:
+        """Raises what the first call raised."""
+        self._thread.join()
+        if self._trouble is not None:
+            raise self._trouble
+
+    def give_up(self) -> None:
+        """No verdict needs it any more."""
+        if self._thread.is_alive():
+            with contextlib.suppress(OSError):
+                os.kill(self._worker.pid, signal.SIGKILL)
+            self._thread.join()
 
 
 def _graphs(worker: Worker) -> dict[str, int]:
