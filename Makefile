@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXAMPLE ?= examples/softmax-scale-mask/model.py
+EXAMPLE ?= examples/gelu-bias-residual/model.py
 # Exact versions; `make install CONSTRAINTS=` resolves freely within the ranges of pyproject.toml.
 CONSTRAINTS ?= -c .ci/constraints.txt
 
