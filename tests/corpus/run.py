@@ -156,8 +156,9 @@ def _right(case: Case, told: str, reasons: list[dict[str, str]], report: dict[st
     if case.expect == "accept":
         return told == "accepted"
     if told == "accepted":
+        # Such a case is a clean-up of the reference at best: faster than both baselines would be a lie.
         speedup = report.get("speedup") or {}
-        return case.tolerated and all(value["low"] <= TRUE_TIME for value in speedup.values())
+        return case.tolerated and min((value["low"] for value in speedup.values()), default=0.0) <= TRUE_TIME
     return told == "rejected" or (bool(reasons) and reasons[0]["code"].startswith("task."))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from referee import report
-from referee.timing import Sample, Times
+from referee.samples import Sample, Times
 
 pytestmark = pytest.mark.torch
 

@@ -1,13 +1,16 @@
 """Compares what was read from a worker with the truth: structure, shape, dtype, other values, every element."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from referee import numerics, tree
 from referee.numerics import Error, Tolerance
 from referee.outcome import Rejected
+
+SPARSEST: Final = 64  # times the memory of a dense output; a view into something larger is allowed
+SPARE_BYTES: Final = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,9 @@ def check_structure(spec: tree.Spec, *, expected: tree.Spec) -> None:
                         "numeric.dtype", f"output {at} is {other['dtype']}, the reference's is {mine['dtype']}"
                     )
         raise Rejected("numeric.structure", f"forward returns {_outline(got)}, the reference returns {_outline(want)}")
+    for ours_layout, theirs_layout in zip(tree.tensors_of(expected), tree.tensors_of(spec), strict=True):
+        if theirs_layout["bytes"] > SPARSEST * ours_layout["bytes"] + SPARE_BYTES:
+            raise Rejected("numeric.shape", "an output is spread over far more memory than its elements need")
     for value, other_value in zip(tree.scalars_of(expected), tree.scalars_of(spec), strict=True):
         if not _same_scalar(value, other_value):
             raise Rejected("numeric.mismatch", f"a returned {value[0]} value differs from the reference's")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-from referee import challenge, compare, diagnosis, numerics, policy, truth
+from referee import challenge, compare, diagnosis, numerics, policy, tree, truth
 from referee.challenge import Answer, Batch, State
 from referee.controls import Controls
 from referee.launch import Nursery, Worker
@@ -38,6 +38,7 @@ class Trial:
     tolerances: dict[float, list[Tolerance]] = field(default_factory=dict)
     history: diagnosis.History = field(default_factory=diagnosis.History)
     state: State | None = None
+    spec: tree.Spec = field(default_factory=dict)
     yardstick: Worker | None = None
     item_s: float = 0.0
     checked: int = 0
@@ -80,8 +81,13 @@ def admit(trial: Trial) -> None:
     if batch.count == 2 and batch.leaves(0) and _same_content(batch) and not trial.notes.get("weights"):
         raise Unjudgeable("task.constant_inputs", "get_inputs() returns the same tensors under every seed")
     started = time.monotonic()
-    first = truth.fetch(trial.oracle, items=[0], precision=trial.precision, extra=["again"], timeout_s=ORACLE_LIMIT_S)
-    trial.item_s = (time.monotonic() - started) / 4
+    first = truth.fetch(
+        trial.oracle, items=[0, 1], precision=trial.precision, extra=["again"], timeout_s=ORACLE_LIMIT_S
+    )
+    trial.item_s = (time.monotonic() - started) / 6
+    trial.spec = first.specs[0]
+    if tree.shape_of(first.specs[1]) != tree.shape_of(trial.spec):
+        raise Unjudgeable("task.outputs", "the output's shape depends on the values of the inputs")
     if not first.reference[0]:
         raise Unjudgeable("task.no_tensors", "forward returns no tensor")
     again = first.variants["again"][0] or []
@@ -120,6 +126,7 @@ def play(trial: Trial, plan: Round) -> None:
     limit = FIRST_LIMIT_S + 200 * trial.item_s * plan.items
     answer = challenge.run(trial.submission, batch, placed, timeout_s=limit, log=plan.log)
     challenge.sweep(trial.nursery, trusted=trial.trusted)
+    compare.check_structure(answer.spec, expected=trial.spec)
     with challenge.still(trial.submission):
         items = range(batch.count - 1, -1, -1)
         outputs = {index: challenge.read_outputs(trial.submission, answer, index) for index in items}
@@ -167,7 +174,6 @@ def _judge(
     tolerances: list[Tolerance],
     perturb: int,
 ) -> None:
-    compare.check_structure(answer.spec, expected=known.specs[0])
     for index in sorted(outputs):
         check_inputs(changed[index], known.notes[index]["modified"])
         mismatch = compare.find_mismatch(

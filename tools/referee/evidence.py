@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import symbols
 
-from referee import timing
+from referee import samples
 from referee.correctness import Trial
 from referee.outcome import Rejected
 from referee.session import Session
@@ -29,7 +29,7 @@ REACHING: Final = (
 )
 
 
-def collect(session: Session, trial: Trial | None, times: timing.Times | None) -> dict[str, Any]:
+def collect(session: Session, trial: Trial | None, times: samples.Times | None) -> dict[str, Any]:
     """Everything is small: samples and names, no tensors."""
     found: dict[str, Any] = {"marks_s": session.marks, "task_sha256": session.options.task_sha256}
     if trial is not None:
@@ -44,7 +44,7 @@ def collect(session: Session, trial: Trial | None, times: timing.Times | None) -
         for name in ("filter", "symbols", "places_beyond_allowed"):
             found[name] = trial.notes.get(name)
     if times is not None and times.samples["submission"]:
-        found["timing"] = timing.report(times)
+        found["timing"] = samples.report(times)
     return found
 
 
@@ -75,14 +75,16 @@ def check_module(session: Session, trial: Trial) -> None:
     """What the modules that were built from the submission's sources take from elsewhere; unambiguous findings
     reject.
     """
-    found: list[dict[str, str]] = []
+    policy, target = session.options.policy, session.options.target
+    found = [] if session.imports is None else symbols.findings(session.imports, policy=policy, target=target)
+    extensions = trial.notes["own_code"][1]  # what load_inline built; its file may have changed since it was loaded
     for path in _mapped_code(trial):
-        if path.startswith(tuple(trial.notes.get("own_code", ()))) and Path(path).is_file():
+        if path.startswith(extensions) and Path(path).is_file():
             try:
                 imports = symbols.read_imports(Path(path))
             except (symbols.ElfError, OSError):
                 raise Rejected("policy.foreign_code", f"{Path(path).name} cannot be read as a module") from None
-            found += symbols.findings(imports, policy=session.options.policy, target=session.options.target)
+            found += symbols.findings(imports, policy=policy, target=target)
     trial.notes["symbols"] = found[:OPERATORS]
     for finding in found:
         if finding["code"] in UNAMBIGUOUS or any(name in finding["detail"] for name in REACHING):

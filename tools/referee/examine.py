@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from referee import challenge, correctness, evidence, footprint, freeze, memory, timing
+from referee import challenge, correctness, evidence, footprint, freeze, memory, samples, timing
 from referee.controls import Controls
 from referee.correctness import Round, Trial
 from referee.launch import Worker, WorkerFailure
@@ -28,7 +28,7 @@ class Findings:
     reasons: list[dict[str, str]] = field(default_factory=list)
     status: str = "error"  # passed, rejected, error
     correct: bool | None = None
-    times: timing.Times | None = None
+    times: samples.Times | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
     build: dict[str, Any] | None = None
     submission_sha256: str = ""
@@ -50,9 +50,6 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
         findings.correct = True
         evidence.check_module(session, trial)
         _blaming(trial, lambda: _unseen(trial))
-        if session.primer is not None:
-            _blaming(trial, session.primer.wait)
-            session.mark("compiled")
         if timed:
             findings.times = _blaming(
                 trial, lambda: timing.measure(trial, baselines, budget_s=budget_s, marks=session.mark)
@@ -167,7 +164,7 @@ def _unseen(trial: Trial) -> None:
     footprint.check(trial, again=lambda: correctness.play(trial, Round("unseen", items=2)))
 
 
-def _last_looks(trial: Trial, times: timing.Times | None) -> None:
+def _last_looks(trial: Trial, times: samples.Times | None) -> None:
     """After the timed batches, when a submission may think that all is over."""
     if times is not None:
         calls = times.calls

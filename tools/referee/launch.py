@@ -27,6 +27,7 @@ HEAP: Final = {
 SPIN: Final = {"GOMP_SPINCOUNT": "2000"}
 PASSED_ON: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES")
 START_LIMIT_S: Final = 120.0
+PEEK_BYTES: Final = 1 << 17
 ERROR_TAIL: Final = 600
 
 
@@ -97,10 +98,10 @@ class Worker:
                 replied = time.perf_counter_ns()
                 self._hold()
                 end = time.perf_counter_ns()
-                if not ready:
-                    raise protocol.ChannelTimeout("no reply in time")
-                if self._whole_reply():
+                if ready and self._whole_reply():
                     break
+                if time.monotonic() > deadline:
+                    raise protocol.ChannelTimeout("no reply in time")
             reply = protocol.receive(self.channel, timeout_s=1.0)
         except Exception as error:
             raise self._failure(error, "go") from error
@@ -115,12 +116,15 @@ class Worker:
 
     def _whole_reply(self) -> bool:
         """Whether the reply is complete in the socket's buffer (a long one comes in pieces)."""
-        waiting = self.channel.recv(protocol.LIMIT_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        waiting = self.channel.recv(PEEK_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         if not waiting:
             raise protocol.ChannelClosed("end of stream")
         if len(waiting) < protocol.HEADER.size:
             return False
-        return len(waiting) >= protocol.HEADER.size + sum(protocol.HEADER.unpack_from(waiting)) or len(waiting) > 131072
+        return (
+            len(waiting) >= protocol.HEADER.size + sum(protocol.HEADER.unpack_from(waiting))
+            or len(waiting) == PEEK_BYTES
+        )
 
     def _let_go(self) -> None:
         if self.stopped:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from referee.examine import Findings, device
 from referee.options import Options
-from referee.timing import Times
+from referee.samples import Times
 
 FASTER: Final = 1.05
 EVIDENCE_BYTES: Final = 1 << 20

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import symbols
+
 from referee import freeze, staging
 from referee.launch import Nursery, Worker, WorkerFailure
 from referee.options import Options
@@ -37,6 +39,7 @@ class Session:
         self.build_report: dict[str, Any] | None = None
         self.submission_sha256 = ""
         self.filtered: bool | None = None
+        self.imports: symbols.Imports | None = None
         self.started = time.monotonic()
         self.marks: dict[str, float] = {}
         self.primer: Primer | None = None
@@ -46,8 +49,8 @@ class Session:
 
     def begin(self) -> None:
         """Stage the submission and build it meanwhile; building runs no code of it."""
-        if self.options.target == "cuda" and not Path("/dev/nvidia0").exists():
-            raise Unjudgeable("task.no_cuda_device", "target cuda needs an NVIDIA GPU, and this machine shows none")
+        if self.options.target == "cuda":
+            _refuse_cuda()
         if not self.options.workspace.is_dir():
             raise Rejected("load.no_model_new", "the workspace is no folder")
         try:
@@ -88,7 +91,10 @@ class Session:
             raise Rejected(reasons[0]["code"], reasons[0]["detail"])
         if report["status"] == "error":
             raise Unjudgeable(reasons[0]["code"], reasons[0]["detail"])
-        return staging.own_module_folder(report["module"], self.folder / "module")
+        folder = staging.own_module_folder(report["module"], self.folder / "module")
+        # Now, while the file is what the build made of the sources: later the submission can write it.
+        self.imports = symbols.read_imports(folder / Path(report["module"]).name)
+        return folder
 
     def start_oracle(self, *, seed: int) -> tuple[Worker, dict[str, Any]]:
         worker = self._trusted("oracle")
@@ -131,8 +137,15 @@ class Session:
         return {"TORCHINDUCTOR_CACHE_DIR": str(place), "TRITON_CACHE_DIR": str(place / "triton")}
 
     def start_submission(self, *, init: dict[str, Any], init_blob: bytes, seed: int) -> tuple[Worker, dict[str, Any]]:
-        """The submission's worker, loaded. Anything that it started and left behind by then counts against it."""
+        """The submission's worker, loaded. Anything that it started and left behind by then counts against it.
+
+        The compiled baseline has compiled before: its cache folder is within reach of this uid from here on.
+        """
         module_folder = self.built()
+        if self.primer is not None:
+            self.primer.wait()
+            shutil.rmtree(self.folder / "compile-inductor", ignore_errors=True)
+            self.mark("compiled")
         worker = self.nursery.fork("submission")
         self._seal(worker, hostile=True, extra={})
         reply = worker.call(
@@ -187,7 +200,19 @@ class Session:
         if self._builder is not None:
             self._builder.join(timeout=5.0)
         freeze.kill_all(os.getpid(), known=[], free=[])
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(RecursionError):  # a submission can nest folders deeply
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _refuse_cuda() -> None:
+    """The protocol is the same; what is missing is a way for the referee to read and write a stopped worker's device
+    memory (see `place` and `read_outputs` in challenge.py, the two places that touch memory).
+    """
+    if not Path("/dev/nvidia0").exists():
+        raise Unjudgeable("task.no_cuda_device", "target cuda needs an NVIDIA GPU, and this machine shows none")
+    raise Unjudgeable(
+        "runtime.referee", "outputs in device memory cannot be read yet: nothing can be said on target cuda"
+    )
 
 
 def _memory_limit() -> int:

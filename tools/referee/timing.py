@@ -12,96 +12,32 @@ import math
 import os
 import random
 import signal
-import statistics
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import torch
 
-from referee import bootstrap, challenge, compare, correctness, diagnosis, noise, tree, truth
+from referee import challenge, compare, correctness, diagnosis, noise, tree, truth
 from referee.challenge import Answer, Batch, State
 from referee.correctness import ORACLE_LIMIT_S, Trial
 from referee.launch import Worker
 from referee.outcome import Rejected, Unjudgeable
+from referee.samples import FEWEST_ROUNDS, Sample, Times
 from referee.seeds import Seeds
 
 BATCH_S: Final = 0.030
 LONGEST_BATCH_S: Final = 1.0
 BATCH_BYTES: Final = 320 << 20
 MOST_ITEMS: Final = 2000
-FEWEST_ROUNDS: Final = 6
 MOST_ROUNDS: Final = 40
 TIGHT: Final = 0.008  # relative half-width of both intervals at which more rounds say nothing new
-QUIET: Final = 0.05
-NOISE_UNKNOWN: Final = 2.0
 SLACK: Final = 1.5
 SAMPLE_S: Final = 0.2
 WINDOW: Final = 1 << 20
 COMPILE_LIMIT_S: Final = 600.0
 FLOOR: Final = 8.0  # times the measured copying speed: no kernel writes its output faster than that
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One batch on one side."""
-
-    us: float  # per call
-    reply_us: float
-    cpu_us: float
-    waited_share: float
-
-
-@dataclass
-class Times:
-    """All samples, in order of rounds; `calls` is the size of every batch."""
-
-    calls: int = 0
-    order: list[str] = field(default_factory=list)
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
-    compared: int = 0
-    compiled: dict[str, int] = field(default_factory=dict)
-    batch_bytes: int = 0
-    copy_gb_per_s: float = 0.0
-    output_bytes: int = 0
-    foreign_share: float = 0.0
-
-    def quiet(self) -> list[int]:
-        """Rounds in which nobody waited for a CPU; all rounds where too few are quiet."""
-        return self._undisturbed() if self.is_quiet() else list(range(len(self.samples["submission"])))
-
-    def is_quiet(self) -> bool:
-        return len(self._undisturbed()) >= FEWEST_ROUNDS
-
-    def _undisturbed(self) -> list[int]:
-        rounds = range(len(self.samples["submission"]))
-        return [at for at in rounds if all(side[at].waited_share < QUIET for side in self.samples.values())]
-
-    def ratios(self, baseline: str) -> list[float]:
-        return [self.samples[baseline][at].us / self.samples["submission"][at].us for at in self.quiet()]
-
-    def interval(self, baseline: str) -> bootstrap.Interval:
-        """Where the machine was not quiet, the interval is widened by what each side shows against itself."""
-        found = bootstrap.interval(self.ratios(baseline))
-        if self.is_quiet():
-            return found
-        factor = max(self._self_noise("submission"), self._self_noise(baseline))
-        return bootstrap.Interval(ratio=found.ratio, low=found.low / factor, high=found.high * factor)
-
-    def _self_noise(self, side: str) -> float:
-        itself = self.against_itself(side)
-        return NOISE_UNKNOWN if itself is None else max(itself.high, 1 / itself.low)
-
-    def median_us(self, side: str) -> float:
-        return statistics.median(self.samples[side][at].us for at in self.quiet())
-
-    def against_itself(self, side: str = "submission") -> bootstrap.Interval | None:
-        """One side in one round against itself in the next: what noise alone does to a ratio."""
-        us = [self.samples[side][at].us for at in self.quiet()]
-        pairs = [(us[at] / us[at + 1]) ** (1 if at % 4 == 0 else -1) for at in range(0, len(us) - 1, 2)]
-        return bootstrap.interval(pairs) if len(pairs) >= 3 else None
 
 
 def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, marks: Callable[[str], None]) -> Times:
@@ -235,6 +171,7 @@ def play_round(
             continue
         if name == "submission":
             challenge.sweep(trial.nursery, trusted=trial.trusted)
+            compare.check_structure(answers[name].spec, expected=trial.spec)
         with challenge.still(worker):
             outputs[name] = {index: challenge.read_outputs(worker, answers[name], index) for index in chosen}
             if name == "submission":
@@ -278,7 +215,6 @@ def _compare(
     chosen: list[int],
 ) -> None:
     """Against eager's outputs on the same inputs; what differs there is looked at again with the float64 truth."""
-    compare.check_structure(answers["submission"].spec, expected=answers["eager"].spec)
     loose = [dataclasses.replace(tolerance, slack=SLACK) for tolerance in trial.tolerances[1.0]]
     for index in chosen:
         want = outputs["eager"][index]
@@ -375,26 +311,3 @@ def _check_floor(times: Times) -> None:
         raise Rejected(
             "timing.below_floor", f"{median:.3f} us a call is less than writing the output takes ({floor_us:.3f} us)"
         )
-
-
-def report(times: Times) -> dict[str, Any]:
-    """Evidence: raw samples in microseconds, order, quietness."""
-    itself = times.against_itself()
-    return {
-        "calls_per_batch": times.calls,
-        "order": " ".join(times.order[1:]),
-        "rounds_us": {name: [round(sample.us, 3) for sample in side] for name, side in times.samples.items()},
-        "cpu_us": {name: [round(sample.cpu_us, 3) for sample in side] for name, side in times.samples.items()},
-        "reply_us": {name: [round(sample.reply_us, 3) for sample in side] for name, side in times.samples.items()},
-        "waited_share": {
-            name: [round(sample.waited_share, 4) for sample in side] for name, side in times.samples.items()
-        },
-        "foreign_cpu_share": round(times.foreign_share, 3),
-        "quiet": times.is_quiet(),
-        "rounds_used": times.quiet(),
-        "against_itself": None if itself is None else itself.report(),
-        "outputs_compared": times.compared,
-        "compiled": times.compiled,
-        "bytes_per_call": times.batch_bytes,
-        "copy_gb_per_s": round(times.copy_gb_per_s, 2),
-    }

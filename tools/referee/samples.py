@@ -1,0 +1,94 @@
+"""Samples of timed batches, and what follows from them: medians, paired ratios, intervals, quietness."""
+
+import statistics
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from referee import bootstrap
+
+FEWEST_ROUNDS: Final = 6
+QUIET: Final = 0.05  # share of a batch's time in which its threads waited for a CPU
+NOISE_UNKNOWN: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One batch on one side."""
+
+    us: float  # per call
+    reply_us: float
+    cpu_us: float
+    waited_share: float
+
+
+@dataclass
+class Times:
+    """All samples, in order of rounds; `calls` is the size of every batch."""
+
+    calls: int = 0
+    order: list[str] = field(default_factory=list)
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    compared: int = 0
+    compiled: dict[str, int] = field(default_factory=dict)
+    batch_bytes: int = 0
+    copy_gb_per_s: float = 0.0
+    output_bytes: int = 0
+    foreign_share: float = 0.0
+
+    def quiet(self) -> list[int]:
+        """Rounds in which nobody waited for a CPU; all rounds where too few are quiet."""
+        return self._undisturbed() if self.is_quiet() else list(range(len(self.samples["submission"])))
+
+    def is_quiet(self) -> bool:
+        return len(self._undisturbed()) >= FEWEST_ROUNDS
+
+    def _undisturbed(self) -> list[int]:
+        rounds = range(len(self.samples["submission"]))
+        return [at for at in rounds if all(side[at].waited_share < QUIET for side in self.samples.values())]
+
+    def ratios(self, baseline: str) -> list[float]:
+        return [self.samples[baseline][at].us / self.samples["submission"][at].us for at in self.quiet()]
+
+    def interval(self, baseline: str) -> bootstrap.Interval:
+        """Where the machine was not quiet, the interval is widened by what each side shows against itself."""
+        found = bootstrap.interval(self.ratios(baseline))
+        if self.is_quiet():
+            return found
+        factor = max(self._self_noise("submission"), self._self_noise(baseline))
+        return bootstrap.Interval(ratio=found.ratio, low=found.low / factor, high=found.high * factor)
+
+    def _self_noise(self, side: str) -> float:
+        itself = self.against_itself(side)
+        return NOISE_UNKNOWN if itself is None else max(itself.high, 1 / itself.low)
+
+    def median_us(self, side: str) -> float:
+        return statistics.median(self.samples[side][at].us for at in self.quiet())
+
+    def against_itself(self, side: str = "submission") -> bootstrap.Interval | None:
+        """One side in one round against itself in the next: what noise alone does to a ratio."""
+        us = [self.samples[side][at].us for at in self.quiet()]
+        pairs = [(us[at] / us[at + 1]) ** (1 if at % 4 == 0 else -1) for at in range(0, len(us) - 1, 2)]
+        return bootstrap.interval(pairs) if len(pairs) >= 3 else None
+
+
+def report(times: Times) -> dict[str, Any]:
+    """Evidence: raw samples in microseconds, order, quietness."""
+    itself = times.against_itself()
+    return {
+        "calls_per_batch": times.calls,
+        "order": " ".join(times.order[1:]),
+        "rounds_us": {name: [round(sample.us, 3) for sample in side] for name, side in times.samples.items()},
+        "cpu_us": {name: [round(sample.cpu_us, 3) for sample in side] for name, side in times.samples.items()},
+        "reply_us": {name: [round(sample.reply_us, 3) for sample in side] for name, side in times.samples.items()},
+        "waited_share": {
+            name: [round(sample.waited_share, 4) for sample in side] for name, side in times.samples.items()
+        },
+        "foreign_cpu_share": round(times.foreign_share, 3),
+        "quiet": times.is_quiet(),
+        "rounds_used": times.quiet(),
+        "against_itself": None if itself is None else itself.report(),
+        "outputs_compared": times.compared,
+        "compiled": times.compiled,
+        "bytes_per_call": times.batch_bytes,
+        "copy_gb_per_s": round(times.copy_gb_per_s, 2),
+    }
