@@ -240,6 +240,10 @@ def test_no_sandbox_needs_consent(failing: Failing, task: Path) -> None:
     assert "--i-understand-this-runs-model-code-on-my-machine" in said
 
 
+def test_a_target_that_cannot_be_judged_is_refused_before_anything_is_spent(failing: Failing, task: Path) -> None:
+    assert "target cuda" in failing("optimize", task, "--target", "cuda", *replay(task), code=2)
+
+
 def test_an_engine_that_does_not_run_is_named(
     failing: Failing, task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,7 @@ from agent.ui.heading import heading_of
 from agent.ui.live import LiveView
 from agent.ui.operator import TerminalOperator
 from agent.ui.outcome import Outcome, read_outcome, result_object
-from agent.ui.preflight import check_sandbox, check_server
+from agent.ui.preflight import check_sandbox, check_server, check_target
 from agent.ui.progress import Progress
 from agent.ui.report import write_report
 from agent.ui.signals import handled_signals
@@ -120,6 +120,7 @@ def _session(request: Request, config: Config, task: Task) -> Session:
             "--confirm needs a terminal to ask in", hint="run it in a terminal, without --json and --quiet"
         )
     target = resolve_target(config.judge)
+    check_target(target)
     kind = choose_kind(config.sandbox, target=target)
     check_sandbox(config.sandbox, kind, target)
     # An engine that goes away during the run must not lead to a judgement in another kind of sandbox.

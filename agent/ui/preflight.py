@@ -1,10 +1,12 @@
 """Quick checks before a run folder exists and minutes go into preparing: the sandbox' engine, the model's server."""
 
-from typing import Final, Literal
+from typing import Final
 
 from agent.backends.openai_api import OpenAIBackend
 from agent.config import BackendConfig, SandboxConfig
 from agent.errors import BackendError, ConfigError, SandboxError
+from agent.judging.target import JUDGED
+from agent.judging.tool_runs import Target
 from agent.sandbox.engine import connect, has_image
 from agent.sandbox.image import image_name
 from agent.sandbox.unconfined import CONSENT
@@ -12,7 +14,13 @@ from agent.sandbox.unconfined import CONSENT
 _REFUSED_KEY: Final = "refused the key"
 
 
-def check_sandbox(config: SandboxConfig, kind: str, target: Literal["cpu", "cuda"]) -> None:
+def check_target(target: Target) -> None:
+    """Raises ConfigError for a target on which every verification would end without a verdict."""
+    if target not in JUDGED:
+        raise ConfigError(f"target {target} can be built but not yet verified or judged", hint="--target cpu")
+
+
+def check_sandbox(config: SandboxConfig, kind: str, target: Target) -> None:
     """Raises ConfigError where consent is missing, SandboxError where a Docker engine or its image is."""
     if kind == "none" and not config.i_understand:
         message = "--sandbox none runs model-written code on this machine without protection"

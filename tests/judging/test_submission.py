@@ -7,6 +7,7 @@ import pytest
 
 from agent.config import JudgeConfig, load_config
 from agent.errors import ConfigError
+from agent.judging import target
 from agent.judging.judge import is_trouble, judge_submission
 from agent.judging.reports import Reason, Verdict
 from agent.judging.submission import prepare_workspace
@@ -66,4 +67,12 @@ def test_only_a_stumbling_judge_is_asked_again(code: str, trouble: bool) -> None
 def test_targets_are_taken_as_asked_for() -> None:
     assert resolve_target(JudgeConfig(target="cuda")) == "cuda"
     assert resolve_target(JudgeConfig(target="cpu")) == "cpu"
-    assert resolve_target(JudgeConfig()) == ("cuda" if Path("/dev/nvidiactl").exists() else "cpu")
+
+
+def test_auto_is_a_target_that_can_be_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "NVIDIA_CONTROL", tmp_path)
+    assert resolve_target(JudgeConfig()) in target.JUDGED
+    monkeypatch.setattr(target, "JUDGED", ("cpu", "cuda"))
+    assert resolve_target(JudgeConfig()) == "cuda"
+    monkeypatch.setattr(target, "NVIDIA_CONTROL", tmp_path / "none")
+    assert resolve_target(JudgeConfig()) == "cpu"
