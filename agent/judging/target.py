@@ -12,7 +12,7 @@ JUDGED: Final = ("cpu",)
 
 
 def resolve_target(config: JudgeConfig) -> Target:
-    """cuda where this machine has an NVIDIA driver and it can be judged, else cpu; what was asked for is taken as it is."""
+    """cuda where there is an NVIDIA driver and it can be judged, else cpu; what was asked for is taken as it is."""
     if config.target != "auto":
         return config.target
     return "cuda" if "cuda" in JUDGED and NVIDIA_CONTROL.exists() else "cpu"

@@ -47,9 +47,7 @@ class RewardRule(StrEnum):
     paper = "paper"
 
 
-TargetOption = Annotated[
-    Target | None, typer.Option(help="What kernels are written for; auto: cpu (cuda is built, not yet judged).")
-]
+TargetOption = Annotated[Target | None, typer.Option(help="auto: cpu, as long as cuda cannot be judged.")]
 PolicyOption = Annotated[Policy | None, typer.Option(help="strict: own kernels only; open: whatever computes.")]
 PrecisionOption = Annotated[Precision | None, typer.Option(help="Arithmetic allowed to both sides.")]
 RewardOption = Annotated[
