@@ -1,21 +1,36 @@
 """The chat messages that the model sees, built from the events one by one; only shown text is kept in memory."""
 
-from collections.abc import Iterable
-
 from agent.backends.base import Message
 from agent.trajectory.events import Event, MessageEvent, ObservationEvent, ReplyEvent
 
 
 class Conversation:
-    """Append-only. A turn costs the same at the start and after hundreds of turns."""
+    """Append-only. A turn costs the same at the start and after hundreds of turns.
+
+    A message that is recorded while calls of the last reply have no observation yet is shown after the last of these:
+    servers want a reply's results directly behind it.
+    """
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self._open: set[str] = set()
+        self._later: list[Message] = []
 
     def apply(self, event: Event) -> None:
         message = to_message(event)
-        if message is not None:
-            self.messages.append(message)
+        if message is None:
+            return
+        if isinstance(event, MessageEvent) and self._open:
+            self._later.append(message)
+            return
+        self.messages.append(message)
+        if isinstance(event, ReplyEvent):
+            self._open = {call.id for call in event.reply.calls}
+        elif isinstance(event, ObservationEvent):
+            self._open.discard(event.call_id)
+        if not self._open:
+            self.messages += self._later
+            self._later.clear()
 
 
 def to_message(event: Event) -> Message | None:
@@ -29,8 +44,3 @@ def to_message(event: Event) -> Message | None:
             return Message(role="tool", content=event.text, tool_call_id=event.call_id)
         case _:
             return None
-
-
-def messages_of(events: Iterable[Event]) -> list[Message]:
-    """The whole conversation of a log."""
-    return [message for event in events if (message := to_message(event)) is not None]

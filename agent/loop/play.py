@@ -84,7 +84,7 @@ def _go_on(session: Session) -> bool:
         return True
     choice = session.ask(lambda operator: operator.paused())
     if choice.kind == "message" and choice.text.strip():
-        session.person.append(choice.text)
+        session.say(choice.text, "person")
     elif choice.kind == "stop":
         session.controls.request_stop()
     elif choice.kind == "quit":

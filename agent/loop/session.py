@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agent.backends.base import Backend, Message
@@ -48,8 +48,6 @@ class Session:
     operator: Operator | None
     controls: Controls
     clock: Clock
-    person: list[str] = field(default_factory=list)
-    """Messages of the operator that wait until every call of the last reply has its observation."""
 
     @property
     def ledger(self) -> Ledger:

@@ -140,9 +140,6 @@ def _settle(session: Session) -> None:
     if session.ledger.owes_complaint:
         generic = render("format_error", length=session.ledger.truncated, names=tuple(ACTIONS))
         session.say(session.ledger.complaint or generic, "format_error")
-    for text in session.person:
-        session.say(text, "person")
-    session.person.clear()
     left = nearly_spent(session.config.limits, session.ledger, session.clock.elapsed_s())
     if left and not session.ledger.warned:
         session.say(render("budget", left=left), "limit")

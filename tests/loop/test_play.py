@@ -18,7 +18,7 @@ from stand_ins import Turns, bash, call, reply
 from agent.backends.base import Message, Reply, ToolCall
 from agent.errors import BackendError, ContextOverflow, SandboxError
 from agent.loop.control import Controls, Decision, PauseChoice
-from agent.loop.conversation import messages_of
+from agent.loop.conversation import Conversation
 from agent.loop.ledger import Ledger
 from agent.loop.play import play
 from agent.loop.session import Session
@@ -42,11 +42,12 @@ def run(session: Session) -> list[Event]:
     observed = [event.call_id for event in events if isinstance(event, ObservationEvent)]
     assert calls == observed, "every call id has exactly one observation, in order"
     assert len(set(calls)) == len(calls)
-    assert messages_of(events) == session.log.conversation.messages
-    again = Ledger()
+    again, conversation = Ledger(), Conversation()
     for event in events:
         again.apply(event)
+        conversation.apply(event)
     assert again == session.ledger
+    assert conversation.messages == session.log.conversation.messages
     return events
 
 
@@ -342,6 +343,21 @@ def test_a_pause_can_continue_with_a_message(make_session: MakeSession) -> None:
     assert [m.content for m in backend.seen[1][-3:]] == ["Exit code 0.\n1", "Exit code 0.\n2", "try AVX"]
     assert sum(event.origin == "person" for event in events if isinstance(event, MessageEvent)) == 1
     assert person.choices == []
+
+
+def test_a_persons_message_is_recorded_at_once_and_shown_after_the_open_calls(make_session: MakeSession) -> None:
+    controls = Controls()
+
+    def pausing(messages: object) -> Reply:
+        controls.request_pause()
+        return reply(call("bash", command="echo 1"), call("bash", command="echo 2"))
+
+    person = Person(choices=[PauseChoice("message", "try AVX")])
+    backend = Turns(pausing, bash("echo 3"))
+    events = run(make_session(backend, operator=person, controls=controls))
+    kinds = [event.type for event in events if event.type in ("reply", "message", "observation")]
+    assert kinds[2:6] == ["reply", "message", "observation", "observation"]
+    assert [m.content for m in backend.seen[1][-3:]] == ["Exit code 0.\n1", "Exit code 0.\n2", "try AVX"]
 
 
 @pytest.mark.parametrize("kind", ["stop", "quit"])
