@@ -52,6 +52,11 @@ class ModelNew(nn.Module):
 """
 
 
+# torch.compile needs no C++ compiler for this one.
+QUICK_TASK = TASK.replace("torch.tanh(torch.mm(x, self.weight) * 0.1)", "torch.mm(x, self.weight)")
+QUICK = RIGHT.replace("torch.tanh_(torch.mm(x, self.weight).mul_(0.1))", "torch.mm(x, self.weight)")
+
+
 def call(tool: str, folder: Path, submission: str | None, *flags: str, task: str = TASK) -> dict[str, Any]:
     """The report, which must be the only thing on standard output."""
     folder.mkdir(exist_ok=True)
@@ -148,10 +153,9 @@ def test_without_a_gpu_target_cuda_is_an_error(tmp_path):
 
 
 def test_a_verdict_has_times_and_a_reward(tmp_path):
-    slow = RIGHT.replace(
-        "return torch.tanh_", "for _ in range(20): torch.mm(x, self.weight)\n        return torch.tanh_"
-    )
-    verdict = Verdict.model_validate(call("judge", tmp_path / "w", slow, "--policy", "open", "--budget-s", "1"))
+    slow = QUICK.replace("return", "for _ in range(20): torch.mm(x, self.weight)\n        return")
+    report = call("judge", tmp_path / "w", slow, "--policy", "open", "--budget-s", "1", task=QUICK_TASK)
+    verdict = Verdict.model_validate(report)
     assert verdict.verdict == "accepted", verdict.reasons
     assert verdict.reward == 1
     assert verdict.speedup is not None
@@ -176,12 +180,11 @@ def test_profiling_finds_a_stale_output_in_the_timed_batches(tmp_path):
             def forward(self, x):
                 self.calls += 1
                 if self.calls < 30 or self.kept is None:
-                    self.kept = torch.tanh(torch.mm(x, self.weight) * 0.1)
+                    self.kept = torch.mm(x, self.weight)
                 return self.kept.clone()
     """)
-    report = ProfileReport.model_validate(
-        call("profiling", tmp_path / "w", replay, "--policy", "open", "--budget-s", "1")
-    )
+    told = call("profiling", tmp_path / "w", replay, "--policy", "open", "--budget-s", "1", task=QUICK_TASK)
+    report = ProfileReport.model_validate(told)
     assert report.status == "rejected"
     assert report.reasons[0].code == "replay.stale_output"
     assert report.speedup is None
