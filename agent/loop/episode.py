@@ -4,11 +4,11 @@ Everything is in the log before it counts, so that `resume_episode` goes on wher
 """
 
 import contextlib
-import importlib.metadata
 import time
 from collections.abc import Iterator
 from typing import Final
 
+from agent import __version__
 from agent.backends.base import Backend
 from agent.config import Config
 from agent.errors import AgentError, BackendError, ConfigError, RecordError
@@ -32,7 +32,7 @@ from agent.loop.waiting import Interrupted, wait_for_sandboxes
 from agent.loop.workbench import LOGS, Workbench
 from agent.sandbox.base import Mount, Sandbox
 from agent.sandbox.labels import RUN
-from agent.sandbox.open import open_sandbox
+from agent.sandbox.open import open_sandbox, pinned
 from agent.tasks.task import Task
 from agent.trajectory.events import MessageEvent, Resumed, RunEnd, RunStart, StopReason
 from agent.trajectory.folder import RunFolder
@@ -135,6 +135,8 @@ class _Episode:
         ledger = self.log.ledger
         if ledger.end is not None:
             return self._recorded(ledger.end)
+        sandbox = pinned(self.config.sandbox, target=self.rules.target)
+        self.config = self.config.model_copy(update={"sandbox": sandbox})
         if ledger.stop is not None:
             self.log.record(Resumed)
             return self._judge(Stop(ledger.stop.reason, ledger.stop.detail))
@@ -197,7 +199,7 @@ class _Episode:
                 RunStart,
                 run_id=self.folder.run_id,
                 task_sha256=self.task.sha256,
-                agent_version=_version(),
+                agent_version=__version__,
                 backend=dict(self.backend.describe()),
                 sandbox=_described(session.bench.sandbox),
                 tools=tool_schemas(),
@@ -293,10 +295,3 @@ class _Episode:
 
 def _described(sandbox: Sandbox) -> dict[str, str]:
     return {"kind": sandbox.kind, "python": sandbox.python, "description": sandbox.describe()}
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("cuda-agent")
-    except importlib.metadata.PackageNotFoundError:
-        return "checkout"

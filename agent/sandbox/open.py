@@ -52,6 +52,11 @@ def choose_kind(config: SandboxConfig, *, target: str = "cpu") -> str:
     return _chosen[known]
 
 
+def pinned(config: SandboxConfig, *, target: str) -> SandboxConfig:
+    """With the kind that `auto` leads to here: an engine that goes away later must not lead to another kind."""
+    return config.model_copy(update={"kind": choose_kind(config, target=target)})
+
+
 def _choose(config: SandboxConfig, target: str) -> str:
     docker = check_docker(config, target=target)
     if docker.usable:

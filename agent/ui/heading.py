@@ -8,20 +8,20 @@ from agent.ui.quantities import show_count, show_duration
 from agent.ui.views import Heading
 
 
-def heading_of(config: Config, task: Task, folder: RunFolder, backend: Backend, kind: str) -> Heading:
+def heading_of(config: Config, task: Task, folder: RunFolder, backend: Backend) -> Heading:
     judge = config.judge
     return Heading(
         title=f"{task.name}",
         facts=(
             ("task", str(task.path)),
             ("model", backend.name),
-            ("sandbox", kind),
+            ("sandbox", config.sandbox.kind),
             ("rules", f"target {judge.target}, policy {judge.policy}, precision {judge.precision}"),
             ("limits", limits_words(config)),
             ("run", str(folder.path)),
         ),
         remarks=tuple(filter(None, [getattr(backend, "notice", "")])),
-        warnings=_warnings(kind),
+        warnings=_warnings(config.sandbox.kind),
         turn_limit=config.limits.turns,
         time_limit_s=config.limits.time_s,
     )

@@ -15,7 +15,7 @@ from agent.errors import AgentError, ConfigError, JudgeError
 from agent.judging.target import resolve_target
 from agent.loop.control import Controls
 from agent.loop.episode import EpisodeResult, run_episode
-from agent.sandbox.open import choose_kind
+from agent.sandbox.open import pinned
 from agent.tasks.task import Task, load_task
 from agent.trajectory.folder import RunFolder
 from agent.ui.console import make_console, print_error
@@ -50,14 +50,13 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Session:
+class Invocation:
     """Everything that the episodes of one command share."""
 
     request: Request
     config: Config
     task: Task
     backend: Backend
-    kind: str
     console: "Console"
     interactive: bool
     controls: Controls
@@ -82,11 +81,11 @@ def _run(request: Request) -> int:
     folder = _resumed_folder(request)
     config = _configuration(request, folder)
     task = folder.task() if folder else _task(request)
-    session = _session(request, config, task)
+    invocation = _prepared(request, config, task)
     try:
-        return _episodes(session, folder)
+        return _episodes(invocation, folder)
     finally:
-        session.backend.close()
+        invocation.backend.close()
 
 
 def _resumed_folder(request: Request) -> RunFolder | None:
@@ -112,7 +111,7 @@ def _task(request: Request) -> Task:
     return load_task(request.model)
 
 
-def _session(request: Request, config: Config, task: Task) -> Session:
+def _prepared(request: Request, config: Config, task: Task) -> Invocation:
     console = make_console(stderr=request.style == "json")
     interactive = request.style in ("auto", "plain") and sys.stdin.isatty() and sys.stdout.isatty()
     if config.run.confirm and not interactive:
@@ -121,80 +120,78 @@ def _session(request: Request, config: Config, task: Task) -> Session:
         )
     target = resolve_target(config.judge)
     check_target(target)
-    kind = choose_kind(config.sandbox, target=target)
-    check_sandbox(config.sandbox, kind, target)
-    # An engine that goes away during the run must not lead to a judgement in another kind of sandbox.
-    config = config.model_copy(update={"sandbox": config.sandbox.model_copy(update={"kind": kind})})
+    config = config.model_copy(update={"sandbox": pinned(config.sandbox, target=target)})
+    check_sandbox(config.sandbox, target)
     controls = Controls()
     backend = make_backend(config.backend, task_sha256=task.sha256, cancelled=lambda: controls.leaving)
     check_server(config.backend)
-    return Session(request, config, task, backend, kind, console, interactive, controls)
+    return Invocation(request, config, task, backend, console, interactive, controls)
 
 
-def _episodes(session: Session, resumed: RunFolder | None) -> int:
+def _episodes(invocation: Invocation, resumed: RunFolder | None) -> int:
     codes: list[int] = []
     outcomes: list[Outcome] = []
-    for _ in range(session.config.run.samples):
-        folder = resumed or RunFolder.create(Path(session.config.run.output), session.task, session.config)
-        code, outcome = _episode(session, folder, resume=resumed is not None)
+    for _ in range(invocation.config.run.samples):
+        folder = resumed or RunFolder.create(Path(invocation.config.run.output), invocation.task, invocation.config)
+        code, outcome = _episode(invocation, folder, resume=resumed is not None)
         codes.append(code)
         outcomes.append(outcome)
-        if session.controls.leaving:
+        if invocation.controls.leaving:
             break
     if len(outcomes) > 1:
-        _summarise(session, outcomes)
-    if session.controls.quit_requested:
+        _summarise(invocation, outcomes)
+    if invocation.controls.quit_requested:
         return codes[-1]
     return min(codes)
 
 
-def _episode(session: Session, folder: RunFolder, *, resume: bool) -> tuple[int, Outcome]:
-    view = _view(session)
-    operator = TerminalOperator(session.console, view, session.controls) if session.interactive else None
-    with handled_signals(session.controls, interactive=session.interactive, say=view.say_now) as signals:
+def _episode(invocation: Invocation, folder: RunFolder, *, resume: bool) -> tuple[int, Outcome]:
+    view = _view(invocation)
+    operator = TerminalOperator(invocation.console, view, invocation.controls) if invocation.interactive else None
+    with handled_signals(invocation.controls, interactive=invocation.interactive, say=view.say_now) as signals:
         earlier = read_outcome(folder).progress if resume else Progress()
-        view.begin(heading_of(session.config, session.task, folder, session.backend, session.kind), earlier)
+        view.begin(heading_of(invocation.config, invocation.task, folder, invocation.backend), earlier)
         try:
             result = run_episode(
-                session.config,
-                session.task,
+                invocation.config,
+                invocation.task,
                 folder,
-                backend=session.backend,
+                backend=invocation.backend,
                 listener=view,
                 operator=operator,
-                controls=session.controls,
+                controls=invocation.controls,
             )
         finally:
             view.close()
     quit_by = signals.quit_by if not result.finished else None
     code = 128 + quit_by if quit_by else result.exit_code
-    outcome = _conclude(session, folder, result, view, code)
+    outcome = _conclude(invocation, folder, result, view, code)
     return code, outcome
 
 
-def _view(session: Session) -> View:
-    style, diff = session.request.style, session.request.diff
+def _view(invocation: Invocation) -> View:
+    style, diff = invocation.request.style, invocation.request.diff
     if style == "json":
         return JsonView()
     if style == "quiet":
         return QuietView()
-    if style == "auto" and session.console.is_terminal and not session.console.is_dumb_terminal:
-        return LiveView(session.console, show_diff=diff, keys=session.interactive)
+    if style == "auto" and invocation.console.is_terminal and not invocation.console.is_dumb_terminal:
+        return LiveView(invocation.console, show_diff=diff, keys=invocation.interactive)
     return PlainView(show_diff=diff)
 
 
-def _conclude(session: Session, folder: RunFolder, result: EpisodeResult, view: View, code: int) -> Outcome:
+def _conclude(invocation: Invocation, folder: RunFolder, result: EpisodeResult, view: View, code: int) -> Outcome:
     outcome = read_outcome(folder)
     if outcome.finished:
         try:
             write_report(outcome)
         except AgentError as failure:  # a full disk takes the report, not the result
             print_error(failure)
-    if session.machine_readable:
+    if invocation.machine_readable:
         view.result(result_object(outcome, code) | {"judge_errors": list(result.judge_errors)})
     else:
         with contextlib.suppress(OSError):
-            print_outcome(session.console, outcome)
+            print_outcome(invocation.console, outcome)
     for error in result.judge_errors:
         print_error(
             JudgeError(f"could not judge {error}", hint=f"agent optimize --resume {shell_word(str(folder.path))}")
@@ -202,9 +199,9 @@ def _conclude(session: Session, folder: RunFolder, result: EpisodeResult, view: 
     return outcome
 
 
-def _summarise(session: Session, outcomes: list[Outcome]) -> None:
-    if not session.machine_readable:
-        print_samples(session.console, outcomes)
+def _summarise(invocation: Invocation, outcomes: list[Outcome]) -> None:
+    if not invocation.machine_readable:
+        print_samples(invocation.console, outcomes)
         return
     runs = [str(o.folder.path) for o in outcomes]
     best = max(range(len(outcomes)), key=lambda i: outcomes[i].rank)

@@ -20,12 +20,12 @@ def check_target(target: Target) -> None:
         raise ConfigError(f"target {target} can be built but not yet verified or judged", hint="--target cpu")
 
 
-def check_sandbox(config: SandboxConfig, kind: str, target: Target) -> None:
-    """Raises ConfigError where consent is missing, SandboxError where a Docker engine or its image is."""
-    if kind == "none" and not config.i_understand:
+def check_sandbox(config: SandboxConfig, target: Target) -> None:
+    """For a pinned kind. Raises ConfigError where consent is missing, SandboxError where an engine or its image is."""
+    if config.kind == "none" and not config.i_understand:
         message = "--sandbox none runs model-written code on this machine without protection"
         raise ConfigError(message, hint=f"add {CONSENT}")
-    if kind != "docker":
+    if config.kind != "docker":
         return
     name = config.image or image_name(target)
     client = connect()

@@ -17,7 +17,7 @@ from agent.errors import ConfigError, SandboxError
 from agent.sandbox import bubblewrap
 from agent.sandbox.base import SandboxSpec
 from agent.sandbox.labels import is_abandoned, owner_labels, start_of
-from agent.sandbox.open import check_bubblewrap, check_docker, choose_kind, open_sandbox
+from agent.sandbox.open import check_bubblewrap, check_docker, choose_kind, open_sandbox, pinned
 from agent.sandbox.orphans import clean, list_sandboxes
 
 
@@ -49,6 +49,14 @@ def test_auto_takes_docker_where_it_works() -> None:
 def test_auto_takes_bubblewrap_where_no_engine_answers(no_engine: None) -> None:
     require("bubblewrap")
     assert choose_kind(SandboxConfig()) == "bubblewrap"
+
+
+@pytest.mark.bubblewrap
+def test_a_pinned_kind_stays_whatever_happens_to_the_engine(no_engine: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    require("bubblewrap")
+    config = pinned(SandboxConfig(pids=100), target="cpu")
+    monkeypatch.delenv("DOCKER_HOST")
+    assert (config.kind, config.pids, choose_kind(config)) == ("bubblewrap", 100, "bubblewrap")
 
 
 @pytest.mark.docker
