@@ -8,7 +8,7 @@ from agent.assets import asset
 from agent.config import Config, SandboxConfig
 from agent.judging.tool_runs import Target
 from agent.sandbox.base import CACHE, SKILL, TOOLS, Limits, Mount, Sandbox, SandboxSpec
-from agent.sandbox.labels import PREFIX
+from agent.sandbox.labels import ROLE
 from agent.sandbox.open import open_sandbox
 
 SKILL_NAME = "cuda-kernel-optimization"
@@ -80,7 +80,7 @@ def _sandbox(
         workspace_read_only=workspace_read_only,
         mounts=(Mount(asset("tools"), TOOLS), Mount(cache, CACHE, read_only=workspace_read_only)),
         limits=sandbox_limits(config.sandbox, log_mb=config.limits.log_mb),
-        labels={f"{PREFIX}role": "judge"},
+        labels={ROLE: "judge"},
         gpus="all" if target == "cuda" else "none",
     )
     sandbox = open_sandbox(config.sandbox, spec, target=target)

@@ -69,7 +69,7 @@ class Mount:
 
 @dataclass(frozen=True)
 class Limits:
-    """Resource limits of one sandbox. `cpus` and `disk` are enforced where the kind can."""
+    """Resource limits of one sandbox. `cpus` and `tmp_bytes` hold where the kind can enforce them."""
 
     memory_bytes: int = 8 << 30
     pids: int = 512

@@ -3,7 +3,6 @@
 import os
 import socket
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -11,23 +10,21 @@ from typing import Final
 PREFIX: Final = "org.cuda-agent."
 OWNER: Final = f"{PREFIX}sandbox"
 RUN: Final = f"{PREFIX}run"
+ROLE: Final = f"{PREFIX}role"
 HOST: Final = f"{PREFIX}host"
 PID: Final = f"{PREFIX}pid"
 PID_START: Final = f"{PREFIX}pid-start"
 BOOT: Final = f"{PREFIX}boot"
-DEADLINE: Final = f"{PREFIX}deadline"
-LIFETIME: Final = timedelta(hours=24)
 
 
 def owner_labels() -> dict[str, str]:
-    """Labels of a sandbox that this process opens now; `deadline` is when a person may take it for forgotten."""
+    """Labels of a sandbox that this process opens now."""
     return {
         OWNER: "1",
         HOST: socket.gethostname(),
         PID: str(os.getpid()),
         PID_START: start_of(os.getpid()),
         BOOT: boot_id(),
-        DEADLINE: (datetime.now(UTC) + LIFETIME).isoformat(timespec="seconds"),
     }
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from agent.errors import SandboxError
 from agent.sandbox.cgroup import remove_abandoned_groups
 from agent.sandbox.engine import connect
-from agent.sandbox.labels import DEADLINE, HOST, OWNER, PID, RUN, is_abandoned
+from agent.sandbox.labels import HOST, OWNER, PID, RUN, is_abandoned
 from agent.sandbox.mounts import remove_tree
 from agent.sandbox.scratch import scratch_folders
 
@@ -29,7 +29,6 @@ class Leftover:
     run: str
     host: str
     pid: str
-    deadline: str
     created: datetime
     state: str
     abandoned: bool
@@ -107,7 +106,6 @@ def _leftover(kind: str, identity: str, labels: Mapping[str, str], *, created: d
         run=labels.get(RUN, ""),
         host=labels.get(HOST, ""),
         pid=labels.get(PID, ""),
-        deadline=labels.get(DEADLINE, ""),
         created=created,
         state=state,
         abandoned=is_abandoned(labels),

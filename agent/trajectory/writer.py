@@ -37,10 +37,6 @@ class EventWriter:
         except OSError as error:
             raise record_error(path, error) from error
 
-    @property
-    def next_seq(self) -> int:
-        return self._seq
-
     def append(self, kind: type[E], **fields: Any) -> E:
         """Make, record and announce one event. Raises RecordError when that failed; then nothing is left behind."""
         event = kind(seq=self._seq, t=time.time(), **fields)

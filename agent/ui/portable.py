@@ -9,7 +9,6 @@ from agent.errors import RecordError
 from agent.ui.templates_env import render
 
 _CUDA_LIBRARIES: Final = (("cublasLt", "cublasLt"), ("cublas", "cublas"), ("cudnn", "cudnn"), ("curand", "curand"))
-_ADDED: Final = ("use.py", "binding.cpp", "binding_registry.h", "model.py")
 
 
 def make_portable(folder: Path, *, target: str, model_text: str) -> Path:

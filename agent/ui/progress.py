@@ -1,6 +1,5 @@
 """What a person wants to know while a run goes on, folded from its events: turn, tokens, cost, best speed-up, diffs."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from agent.backends.base import Usage
@@ -110,11 +109,3 @@ class Progress:
             self.open_call = None
         if event.diff:
             self.diffs.setdefault(event.turn, []).append((self._paths.get(event.call_id, ""), event.diff))
-
-
-def fold(events: Iterable[Event]) -> Progress:
-    """The state after all `events`."""
-    progress = Progress()
-    for event in events:
-        progress.add(event)
-    return progress

@@ -13,6 +13,7 @@ from agent.judging.sandboxes import sandbox_limits
 from agent.sandbox.base import TOOLS, Mount, Sandbox, SandboxSpec
 from agent.sandbox.engine import connect, endpoint, has_image
 from agent.sandbox.image import image_name, images
+from agent.sandbox.labels import ROLE
 from agent.sandbox.open import open_sandbox
 from agent.ui.checks import Check
 
@@ -120,7 +121,7 @@ class _Opened:
             workspace=Path(self._folder.name),
             mounts=(Mount(asset("tools"), TOOLS),),
             limits=sandbox_limits(self._config.sandbox),
-            labels={"role": "doctor"},
+            labels={ROLE: "doctor"},
             gpus="all" if self._target == "cuda" else "none",
         )
         try:

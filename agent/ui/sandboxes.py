@@ -1,5 +1,6 @@
 """`agent sandbox ls|clean`."""
 
+import socket
 import sys
 from datetime import UTC, datetime, timedelta
 
@@ -15,10 +16,7 @@ def run_list() -> int:
     if not found:
         sys.stdout.write("no sandboxes\n")
         return 0
-    rows = [
-        [one.kind, _short(one), _age(one), one.state, "left behind" if one.abandoned else f"process {one.pid}", one.run]
-        for one in found
-    ]
+    rows = [[one.kind, _short(one), _age(one), one.state, _owner(one), one.run] for one in found]
     print_columns(make_console(), ("kind", "id", "age", "state", "owner", "run"), rows, right="llrlll")
     return 0
 
@@ -36,6 +34,13 @@ def run_clean(*, older_than: str | None, everything: bool) -> int:
 
 def _short(one: Leftover) -> str:
     return one.id[:12] if one.kind == "docker" else safe(one.id)
+
+
+def _owner(one: Leftover) -> str:
+    if one.abandoned:
+        return "left behind"
+    elsewhere = f" on {safe(one.host)}" if one.host != socket.gethostname() else ""
+    return f"process {one.pid}{elsewhere}"
 
 
 def _age(one: Leftover) -> str:

@@ -5,7 +5,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from agent.judging.reports import BuildReport, ProfileReport, Reason, Verdict, VerifyReport
-from agent.trajectory.events import ActionEvent, ObservationEvent, StopReason, VerdictEvent
+from agent.trajectory.events import ObservationEvent, StopReason, VerdictEvent
 from agent.ui.console import one_line
 from agent.ui.quantities import show_speedup
 
@@ -50,12 +50,6 @@ def action_words(name: str, arguments: dict[str, Any], width: int = 120) -> str:
             return one_line(str(arguments.get("summary") or ""), width)
         case _:
             return one_line(", ".join(f"{k}={v}" for k, v in arguments.items()), width)
-
-
-def running_words(action: ActionEvent, width: int = 100) -> str:
-    """`bash: g++ …`, `compile`."""
-    words = action_words(action.name, action.arguments, width)
-    return f"{action.name}: {words}" if words else action.name
 
 
 def outcome_words(event: ObservationEvent, width: int = 140) -> str:

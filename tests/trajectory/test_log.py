@@ -157,7 +157,6 @@ except RecordError as error:
     kept = [event.seq for event in read_events(path)]
     assert kept == list(range(number)) and number > 5, (kept, number)
     assert path.read_bytes().endswith(b"\\n")
-    assert writer.next_seq == number
     print(error.full, error)
 """
 

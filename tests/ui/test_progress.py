@@ -1,12 +1,20 @@
 """What a person wants to know while a run goes on, folded from events."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from recorded import Recorder, whole_run
 
-from agent.trajectory.events import StopReason
+from agent.trajectory.events import Event, StopReason
 from agent.trajectory.reader import read_events
-from agent.ui.progress import fold
+from agent.ui.progress import Progress
+
+
+def fold(events: Iterable[Event]) -> Progress:
+    progress = Progress()
+    for event in events:
+        progress.add(event)
+    return progress
 
 
 def test_a_whole_run_is_folded(tmp_path: Path) -> None:
