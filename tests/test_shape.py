@@ -176,6 +176,20 @@ def test_the_readme_file_map_is_complete_and_true() -> None:
     assert [name for name in listed if not (ROOT / name).exists()] == []
 
 
+MAPPED = ("agent", *(f"agent/{p.parent.name}" for p in sorted((ROOT / "agent").glob("*/__init__.py"))))
+
+
+@pytest.mark.parametrize("folder", [*MAPPED, "tests", "benchmarks", "skills"])
+def test_each_folders_readme_names_what_is_in_it_and_nothing_else(folder: str) -> None:
+    text = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+    tracked = subprocess.run(["git", "ls-files", folder], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    parts = [line.removeprefix(f"{folder}/").split("/") for line in tracked.splitlines() if (ROOT / line).exists()]
+    there = {first if not rest else f"{first}/" for first, *rest in parts} - {"README.md", "__init__.py"}
+    named = set(re.findall(r"`([\w.-]+(?:\.\w+|/))`", text))
+    assert there - named == set()
+    assert {name for name in named - there if not (ROOT / folder / name).exists()} == set()
+
+
 def test_the_readme_names_only_flags_that_exist() -> None:
     done = subprocess.run(
         [
