@@ -14,15 +14,6 @@ from agent.loop.prompts import render
 from agent.loop.workbench import LOGS, ObservationStatus, Outcome, Workbench
 from agent.sandbox.base import ExecResult
 
-SHELL_ENV: Final = {
-    "PAGER": "cat",
-    "MANPAGER": "cat",
-    "GIT_PAGER": "cat",
-    "LESS": "-R",
-    "TERM": "dumb",
-    "PIP_PROGRESS_BAR": "off",
-    "TQDM_DISABLE": "1",
-}
 # The merge is made before the login shell starts: stdout and stderr then are one pipe and keep their order.
 MERGED: Final = ("bash", "-c", 'exec bash -lc "$1" 2>&1', "bash")
 GOOD: Final = frozenset({"built", "verified", "profiled"})
@@ -44,7 +35,7 @@ def perform(bench: Workbench, action: Action, *, timeout_s: float, log_name: str
 
 def run_command(bench: Workbench, command: str, *, timeout_s: float, log_name: str) -> Outcome:
     log = bench.logs / log_name
-    result = bench.sandbox.exec((*MERGED, command), timeout_s=timeout_s, env=SHELL_ENV, log=log)
+    result = bench.sandbox.exec((*MERGED, command), timeout_s=timeout_s, log=log)
     shown = excerpt(result.stdout, limit=bench.limits.observation_chars)
     if not shown.omitted:
         log.unlink(missing_ok=True)

@@ -71,14 +71,21 @@ def wait_for(
 
 
 def wait_for_sandboxes(call: Callable[[Callable[[Sandbox], None]], T], *, leave: Callable[[], bool]) -> T:
-    """As wait_for, for a call that tells its argument of each sandbox it opens: giving up closes them."""
+    """As wait_for, for a call that tells its argument of each sandbox it opens: giving up closes these and later ones."""
     opened: list[Sandbox] = []
+    given_up = threading.Event()
 
-    def close() -> None:
-        for sandbox in opened:
+    def tell(sandbox: Sandbox) -> None:
+        opened.append(sandbox)
+        if given_up.is_set():
             sandbox.close()
 
-    return wait_for(lambda: call(opened.append), leave=leave, give_up=close)
+    def close() -> None:
+        given_up.set()
+        for sandbox in tuple(opened):
+            sandbox.close()
+
+    return wait_for(lambda: call(tell), leave=leave, give_up=close)
 
 
 def _why_leave(leave: Callable[[], bool], deadline: float | None) -> Exception | None:

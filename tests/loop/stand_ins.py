@@ -14,6 +14,7 @@ from agent.backends.replay import ScriptEnd
 from agent.backends.sanitize import dump_object
 from agent.errors import SandboxError
 from agent.sandbox.base import ExecResult, Output
+from agent.sandbox.environment import QUIET
 
 Turn = Reply | Exception | Callable[[Sequence[Message]], Reply]
 
@@ -52,7 +53,7 @@ class LocalSandbox:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             # Not the tester's own HOME: a login shell would run its start-up files, and a test may kill it there.
-            env={**os.environ, "HOME": str(self.workspace), **(env or {})},
+            env={**os.environ, **QUIET, "HOME": str(self.workspace), **(env or {})},
             start_new_session=True,
         ) as process:
             self._process = process
