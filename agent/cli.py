@@ -4,7 +4,7 @@ import errno
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -31,6 +31,8 @@ from agent.ui.options import (
 
 # The classes of the parser's errors have moved between releases; BadParameter is public in all of them.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
+# What standard output on a full disk raises, without a file's name.
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 app = typer.Typer(
@@ -353,7 +355,7 @@ def _fault(error: Exception, *, debug: bool) -> int:
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         silence(sys.stdout)
         return 1
-    known = isinstance(error, OSError) and error.filename
+    known = isinstance(error, OSError) and (error.filename or error.errno in _FULL)
     what = str(error) if known else f"this is a fault in cuda-agent: {type(error).__name__}: {error}"
     wrapped = AgentError(" ".join(what.split()), hint="" if known else "--debug shows where; please report it")
     wrapped.__cause__ = error

@@ -20,7 +20,8 @@ from agent.errors import ConfigError
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Infinity and NaN are no JSON: neither config.json nor a request may hold them. 0 means no limit where one can go.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class BackendConfig(_Section):

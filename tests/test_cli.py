@@ -167,6 +167,8 @@ def test_a_task_that_is_not_there_is_refused(failing: Failing, tmp_path: Path, t
         (["--set", "limits.turn=3"], "did you mean limits.turns?"),
         (["--set", "limits.turns=abc"], "limits.turns"),
         (["--set", "limits.turns"], "section.key=value"),
+        (["--set", "limits.time_s=Infinity"], "limits.time_s"),
+        (["--set", "backend.temperature=NaN"], "backend.temperature"),
         (["--config", "missing.toml"], "cannot read missing.toml"),
         (["--config", "broken.toml"], "not valid TOML"),
         (["--config", "unknown.toml"], "did you mean limits.turns?"),

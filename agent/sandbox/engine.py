@@ -45,13 +45,17 @@ def endpoint(client: Any) -> str:
 
 
 def has_image(client: Any, name: str) -> bool:
-    """Whether the engine holds the image; never pulls."""
+    """Whether the engine holds the image; never pulls. Raises SandboxError where the engine cannot say."""
     import docker
+    import requests
 
     try:
         client.images.get(name)
-    except docker.errors.ImageNotFound:
-        return False
+    except (docker.errors.APIError, requests.exceptions.RequestException, OSError) as error:
+        # 400: the name is none that an image can have.
+        if isinstance(error, docker.errors.APIError) and error.status_code in (400, 404):
+            return False
+        raise SandboxError(f"the Docker engine cannot be asked for {name}: {_brief(error)}") from error
     return True
 
 

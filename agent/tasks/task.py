@@ -79,9 +79,12 @@ def _parse(text: str, label: str) -> ast.Module:
             warnings.simplefilter("ignore")
             return ast.parse(text.removeprefix("\ufeff"))
     except SyntaxError as error:
-        raise TaskError(f"{label} is not valid Python: {error.msg} (line {error.lineno})") from None
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise TaskError(f"{label} cannot be parsed: {error or type(error).__name__}") from None
+        where = f" (line {error.lineno})" if error.lineno else ""
+        raise TaskError(f"{label} is not valid Python: {error.msg}{where}") from None
+    except (RecursionError, MemoryError):  # what the parser raises where its stack ends
+        raise TaskError(f"{label} cannot be parsed: it is nested too deeply") from None
+    except ValueError as error:
+        raise TaskError(f"{label} cannot be parsed: {error}") from None
 
 
 def _bound_names(statements: Iterable[ast.stmt]) -> Iterator[str]:

@@ -35,11 +35,27 @@ def one_line(text: str, width: int = 200) -> str:
 
 
 def prepare_streams() -> None:
-    """Let stdout and stderr write what their encoding cannot carry in simpler characters instead of raising."""
+    """Let stdout and stderr write what their encoding cannot carry in simpler characters instead of raising.
+
+    A stream that was closed before the start (`>&-`) becomes /dev/null: otherwise the next file that is opened, for
+    instance a run's log, gets its number and what children print.
+    """
+    _open_closed_descriptors()
     codecs.register_error(_SIMPLER, _simpler)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_SIMPLER)
+
+
+def _open_closed_descriptors() -> None:
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is taken, which is this one: those below it are open by now.
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w" if number else "r", encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 _SIMPLER: Final = "agent-simpler"

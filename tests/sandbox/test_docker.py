@@ -16,7 +16,7 @@ from sandbox_kinds import SMALL, Opener, require, said, shell
 from agent.errors import SandboxError
 from agent.sandbox.base import Mount, SandboxSpec
 from agent.sandbox.docker import DockerSandbox, open_docker
-from agent.sandbox.engine import connect
+from agent.sandbox.engine import connect, has_image
 
 DOCKERFILE = Path(__file__).parents[2] / "sandbox_image" / "Dockerfile"
 pytestmark = pytest.mark.docker
@@ -53,6 +53,10 @@ def test_the_profile_that_the_engine_was_given(engine: Any, opener: Opener) -> N
 def test_describe_names_engine_image_and_user(opener: Opener) -> None:
     text = opener("docker").describe()
     assert "unix://" in text and "cuda-agent-sandbox:cpu" in text and "no network" in text
+
+
+def test_a_name_that_no_image_can_have_is_a_missing_image(engine: Any) -> None:
+    assert not has_image(engine, "Not A Name::")
 
 
 def test_a_missing_image_is_a_quick_error_with_the_command_that_makes_it(engine: Any, tmp_path: Path) -> None:

@@ -62,9 +62,10 @@ def test_names_bound_below_if_and_by_import_count(tmp_path: Path) -> None:
         (GOOD.replace("class Model", "class Net").encode(), ["no class `Model"]),
         (b"class A:\n    class Model: pass\ndef f():\n    def get_inputs(): ...\n", ["Model", "get_inputs"]),
         (b"def f(:\n", ["not valid Python", "line 1"]),
-        (b"x = 1\0\n", ["model.py"]),
+        (b"x = 1\0\n", ["null bytes"]),
         (b"\xff\xfe\n", ["not UTF-8", "byte 0"]),
         (b"(" * 5000, ["model.py"]),
+        (b"x = " + b"-" * 200_000 + b"1", ["nested too deeply"]),
         (b"", ["Model"]),
     ],
 )
@@ -74,6 +75,7 @@ def test_a_bad_text_is_one_line(tmp_path: Path, data: bytes, words: list[str]) -
         load_task(tmp_path / "model.py")
     assert all(word in str(caught.value) for word in words), str(caught.value)
     assert "\n" not in str(caught.value)
+    assert "None" not in str(caught.value)
     assert caught.value.exit_code == EXIT_USAGE
 
 

@@ -41,9 +41,10 @@ def test_names_are_unique_and_usable(tmp_path: Path) -> None:
 def test_a_task_that_was_tampered_with_is_noticed(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, make_task(), Config())
     record = json.loads((folder.path / "task.json").read_text())
-    folder.write_json("task.json", record | {"text": "other"})
-    with pytest.raises(ConfigError, match="damaged"):
-        folder.task()
+    for damage in ({"text": "other"}, {"text": "\ud800"}, {"text": 5}, {"path": 4}):
+        folder.write_json("task.json", record | damage)
+        with pytest.raises(ConfigError, match="damaged"):
+            folder.task()
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -70,3 +70,20 @@ def test_terminals_that_cannot_show_a_character_get_a_simpler_one(encoding: str)
     assert "1.88-1.97" in text or "–" in text
     assert "+ x ..." in text
     assert "?" in text
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_were_closed_before_the_start_cost_nothing(closed: str) -> None:
+    done = subprocess.run(
+        f'"{sys.executable}" -m agent version {closed}', shell=True, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_output_that_is_full_is_named() -> None:
+    done = subprocess.run(
+        f'"{sys.executable}" -m agent version > /dev/full', shell=True, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert done.stderr.startswith("error: [Errno 28] No space left on device")
+    assert "fault in cuda-agent" not in done.stderr
