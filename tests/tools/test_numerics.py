@@ -118,3 +118,21 @@ def test_complex_and_zero_size_and_scalars():
     assert not tolerance.allows(error_of(truth.conj().resolve_conj().to(torch.complex64), truth))
     assert error_of(torch.empty(0, 3), torch.empty(0, 3)) == Error(0.0, 0.0)
     assert error_of(torch.tensor(2.0), torch.tensor(1.0, dtype=torch.float64)).largest > 0.3
+
+
+def test_a_sum_that_happens_to_be_near_zero_is_not_held_to_its_own_size():
+    torch.manual_seed(3)
+    tolerance = Tolerance(dtype=torch.float32, numel=1)
+    rows = [torch.randn(1 << 16) for _ in range(40)]
+    for row in rows:
+        tolerance.see(row.double().mean(), inputs=row.numel())
+    for row in rows:
+        sequential = row.view(-1, 16).cumsum(0)[-1].sum() / row.numel()
+        error = numerics.measure(sequential, truth=row.double().mean(), reference=row.mean(), scale=tolerance.scale)
+        assert tolerance.allows(error)
+    low = [row.bfloat16().double().mean().float() for row in rows]
+    errors = [
+        numerics.measure(value, truth=row.double().mean(), reference=row.mean(), scale=tolerance.scale)
+        for value, row in zip(low, rows, strict=True)
+    ]
+    assert sum(not tolerance.allows(error) for error in errors) > 30

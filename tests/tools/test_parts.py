@@ -187,7 +187,7 @@ def test_an_ordinary_task_rejects_all_controls():
     ("truth", "told"),
     [
         (truth_of(torch.zeros(4, 4), torch.zeros(4, 4)), "zeros"),
-        (truth_of(torch.full((4, 4), 3.0), torch.randn(4, 4)), "constant"),
+        (truth_of(torch.full((4, 4), 3.0), torch.full((4, 4), 5.0)), "constant"),
         (truth_of(*[torch.arange(12.0).view(3, 4)] * 2), "another input"),
     ],
 )
@@ -200,3 +200,7 @@ def test_a_task_whose_control_passes_is_not_judged(truth, told):
 def test_a_lower_precision_that_changes_nothing_is_no_control():
     one = torch.randn(6, 6)
     assert "lower_precision" not in decided(truth_of(one, torch.randn(6, 6), variants={"bits10": [[one.clone()]]}))
+
+
+def test_a_single_number_may_be_constant_in_itself():
+    assert decided(truth_of(torch.tensor(0.3), torch.tensor(-0.1))) == ["zeros", "previous_output"]

@@ -86,7 +86,7 @@ def find_mismatch(
 ) -> Mismatch | None:
     """The first output tensor that is further from the truth than its tolerance."""
     for at, (output, want, other, tolerance) in enumerate(zip(outputs, truth, reference, tolerances, strict=True)):
-        error = numerics.measure(output, truth=want, reference=other)
+        error = numerics.measure(output, truth=want, reference=other, scale=tolerance.scale)
         if not tolerance.allows(error):
             return Mismatch(leaf=at, error=error, tolerance=tolerance)
     return None

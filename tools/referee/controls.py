@@ -19,34 +19,53 @@ class Controls:
     rejected: list[str] = field(default_factory=list)
 
     def collect(self, truth: Truth, tolerances: list[Tolerance], *, weighted: bool) -> None:
-        """Zeros, a constant, the previous output, the next lower precision and, where weights changed, the old
-        weights.
+        """Zeros, a constant, the output of another input, the next lower precision and, where weights changed, the
+        old ones.
         """
-        reference, want = truth.reference[0], truth.truth[0]
-        self._add("zeros", [torch.zeros_like(leaf) for leaf in reference], truth, tolerances)
-        self._add("constant", [_constant(leaf) for leaf in want], truth, tolerances)
-        if len(truth.reference) > 1:
-            self._add("previous_output", truth.reference[1], truth, tolerances)
-        lower = truth.variants.get(f"bits{LOWER_BITS[self.precision]}", [None])[0]
-        if lower is not None and not _identical(lower, reference):
-            self._add("lower_precision", lower, truth, tolerances)
-        old = truth.variants.get("previous_weights", [None])[0]
-        if weighted and old is not None:
-            self._add("perturbed_weights", old, truth, tolerances)
+        for item, reference in enumerate(truth.reference):
+            want = truth.truth[item]
+            self._add("zeros", [torch.zeros_like(leaf) for leaf in reference], truth, item, tolerances)
+            if any(leaf.numel() > 1 for leaf in want):  # a single number is a constant
+                self._add("constant", [_constant(leaf) for leaf in want], truth, item, tolerances)
+            if len(truth.reference) > 1:
+                self._add("previous_output", truth.reference[item - 1], truth, item, tolerances)
+            lower = self._variant(truth, f"bits{LOWER_BITS[self.precision]}", item)
+            if lower is not None and not _identical(lower, reference):
+                self._add("lower_precision", lower, truth, item, tolerances)
+            old = self._variant(truth, "previous_weights", item)
+            if weighted and old is not None:
+                self._add("perturbed_weights", old, truth, item, tolerances)
 
-    def _add(self, name: str, outputs: Leaves, truth: Truth, tolerances: list[Tolerance]) -> None:
-        fitting = [output.to(leaf.dtype) for output, leaf in zip(outputs, truth.reference[0], strict=True)]
-        self.pending.append((name, fitting, truth.truth[0], truth.reference[0], tolerances))
+    @staticmethod
+    def _variant(truth: Truth, name: str, item: int) -> Leaves | None:
+        found = truth.variants.get(name)
+        return None if found is None or item >= len(found) else found[item]
+
+    def _add(self, name: str, outputs: Leaves, truth: Truth, item: int, tolerances: list[Tolerance]) -> None:
+        reference = truth.reference[item]
+        fitting = [output.to(leaf.dtype) for output, leaf in zip(outputs, reference, strict=True)]
+        self.pending.append((name, fitting, truth.truth[item], reference, tolerances))
 
     def decide(self) -> None:
-        """A control that passes once makes the task unjudgeable."""
+        """A control that passes on every input makes the task unjudgeable; one that is rejected once stays rejected."""
+        passed = []
         for name, outputs, want, reference, tolerances in self.pending:
+            if name in self.rejected:
+                continue
             if compare.find_mismatch(outputs, truth=want, reference=reference, tolerances=tolerances) is None:
+                passed.append(name)
+            else:
+                self.rejected.append(name)
+        for name in passed:
+            if name not in self.rejected:
                 raise Unjudgeable(
                     "task.unjudgeable", f"no tolerance tells the right output from this one: {_TOLD[name]}"
                 )
-            if name not in self.rejected:
-                self.rejected.append(name)
+
+    def decide_again(self) -> None:
+        """With tolerances that have grown since."""
+        self.rejected = []
+        self.decide()
 
 
 _TOLD = {

@@ -72,7 +72,7 @@ def check(trial: Trial) -> None:
         Round("redrawn", items=max(2, items - 1), weights="redraw", controls=True, extra=(*bits, "previous_weights")),
     )
     play(trial, Round("scaled", items=max(1, items - 1), weights="redraw", scale=SCALED, extra=("previous_weights",)))
-    trial.controls.decide()
+    trial.controls.decide_again()
 
 
 def admit(trial: Trial) -> None:
@@ -138,7 +138,7 @@ def play(trial: Trial, plan: Round) -> None:
         extra=list(plan.extra),
         timeout_s=ORACLE_LIMIT_S,
     )
-    tolerances = learned(trial, known, scale=plan.scale)
+    tolerances = learned(trial, known, batch, scale=plan.scale)
     if plan.controls:
         trial.controls.collect(
             known, tolerances, weighted=plan.weights == "redraw" and bool(trial.notes.get("weights"))
@@ -156,11 +156,10 @@ def watched(trial: Trial) -> None:
     play(trial, Round("watched", items=1, log=True))
 
 
-def learned(trial: Trial, known: Truth, *, scale: float) -> list[Tolerance]:
+def learned(trial: Trial, known: Truth, batch: Batch, *, scale: float) -> list[Tolerance]:
+    """The tolerances for inputs of this scale, after what the reference did on this batch."""
     tolerances = trial.tolerances.setdefault(scale, known.tolerances())
-    for tolerance, errors in zip(tolerances, known.reference_errors(), strict=True):
-        for error in errors:
-            tolerance.learn(error)
+    known.teach(tolerances, inputs=batch.bytes_per_item() // 4)
     return tolerances
 
 

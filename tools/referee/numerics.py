@@ -21,6 +21,7 @@ FEW: Final = 64  # elements: the reference's own error is then a chance value, s
 FLOOR_MAX_ULP: Final = {"full": 64.0, "half": 4.0, "double": 4096.0}
 FLOOR_RMS_ULP: Final = {"full": 16.0, "half": 2.0, "double": 1024.0}
 BLOCK: Final = 1 << 15
+SUMMED_ULP: Final = 0.5  # of a sequential sum: rounding errors add up like the root of the number of terms
 HALVES: Final = (torch.float16, torch.bfloat16)
 DOUBLES: Final = (torch.float64, torch.complex128)
 
@@ -41,6 +42,8 @@ class Tolerance:
     dtype: torch.dtype
     numel: int
     reference: Error = field(default_factory=lambda: Error(0.0, 0.0))
+    scale: float = 0.0  # outputs of few elements only: RMS over several inputs, because one of them may be near zero
+    reach: float = 0.0  # likewise: root of the number of input elements that one output element sums up
     slack: float = 1.0  # above one where the comparison is with the reference itself instead of the truth
 
     def learn(self, error: Error) -> None:
@@ -50,16 +53,25 @@ class Tolerance:
         if error.largest != float("inf"):
             self.reference = Error(max(self.reference.largest, error.largest), max(self.reference.rms, error.rms))
 
+    def see(self, truth: torch.Tensor, *, inputs: int) -> None:
+        """Outputs of few elements are sums over many inputs, with an error of their own that chance may hide."""
+        if 0 < self.numel < FEW and (truth.dtype.is_floating_point or truth.dtype.is_complex):
+            self.scale = max(self.scale, float(truth.to(torch.complex128).abs().square().mean().sqrt()))
+            self.reach = math.sqrt(inputs / self.numel)
+
     @property
     def largest(self) -> float:
-        return self.slack * max(self._factor() * self.reference.largest, FLOOR_MAX_ULP[self._kind()] * self._epsilon())
+        return self.slack * max(self._factor() * self.reference.largest, self._floor(FLOOR_MAX_ULP))
 
     @property
     def rms(self) -> float:
-        return self.slack * max(self._factor() * self.reference.rms, FLOOR_RMS_ULP[self._kind()] * self._epsilon())
+        return self.slack * max(self._factor() * self.reference.rms, self._floor(FLOOR_RMS_ULP))
 
     def allows(self, error: Error) -> bool:
         return error.largest <= self.largest and error.rms <= self.rms
+
+    def _floor(self, ulp: dict[str, float]) -> float:
+        return max(ulp[self._kind()], SUMMED_ULP * self.reach) * self._epsilon()
 
     def _kind(self) -> str:
         return "half" if self.dtype in HALVES else "double" if self.dtype in DOUBLES else "full"
@@ -74,10 +86,10 @@ class Tolerance:
         return float(torch.finfo(self.dtype).eps) if self.dtype.is_floating_point or self.dtype.is_complex else 0.0
 
 
-def measure(output: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tensor) -> Error:
+def measure(output: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tensor, scale: float = 0.0) -> Error:
     """Error of `output`; `reference` (the declared precision) decides with `truth` which exact values are right.
 
-    Shapes must be equal already.
+    Shapes must be equal already. `scale` is added to what the difference is related to (see Tolerance).
     """
     if not truth.numel():
         return Error(0.0, 0.0)
@@ -86,10 +98,10 @@ def measure(output: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tenso
     masks = None if _finite(output, truth, reference) else _masks(output, truth, reference)
     if isinstance(masks, Error):
         return masks
-    return _rounding(output, truth, masks)
+    return _rounding(output, truth, masks, scale)
 
 
-def _rounding(output: torch.Tensor, truth: torch.Tensor, left_out: torch.Tensor | None) -> Error:
+def _rounding(output: torch.Tensor, truth: torch.Tensor, left_out: torch.Tensor | None, scale: float) -> Error:
     """Rows are taken in blocks that fit a core's cache: several times as fast as whole tensors."""
     width = output.shape[-1] if output.dim() > 1 else output.numel()
     got, want = output.reshape(-1, width), truth.reshape(-1, width)
@@ -103,7 +115,7 @@ def _rounding(output: torch.Tensor, truth: torch.Tensor, left_out: torch.Tensor 
             ours, theirs = (part.masked_fill(hidden[start : start + step], 0) for part in (ours, theirs))
         difference, size = (ours - theirs).abs(), theirs.abs()
         row = size.square().mean(dim=1, keepdim=True).sqrt_()
-        relative = difference.div_(size.add_(row).add_(overall / 100)).nan_to_num_(nan=0.0)
+        relative = difference.div_(size.add_(row).add_(overall / 100 + scale)).nan_to_num_(nan=0.0)
         largest = max(largest, float(relative.max()))
         total += float(relative.square_().sum())
     return Error(largest, math.sqrt(total / output.numel()))

@@ -222,17 +222,22 @@ def _compare(
             compare.find_mismatch(outputs["submission"][index], truth=want, reference=want, tolerances=loose)
             is not None
         ):
-            _second_look(trial, state, answers["submission"], outputs, index)
+            _second_look(trial, batch, state, answers["submission"], outputs, index)
     for index in chosen[:2]:
         trial.history.remember(outputs["eager"][index])
 
 
 def _second_look(
-    trial: Trial, state: State, answer: Answer, outputs: dict[str, dict[int, list[torch.Tensor]]], index: int
+    trial: Trial,
+    batch: Batch,
+    state: State,
+    answer: Answer,
+    outputs: dict[str, dict[int, list[torch.Tensor]]],
+    index: int,
 ) -> None:
     adopt(trial.oracle, state)
     known = truth.fetch(trial.oracle, items=[index], precision=trial.precision, extra=[], timeout_s=ORACLE_LIMIT_S)
-    tolerances = correctness.learned(trial, known, scale=1.0)
+    tolerances = correctness.learned(trial, known, batch, scale=1.0)
     mine = outputs["submission"][index]
     mismatch = compare.find_mismatch(mine, truth=known.truth[0], reference=known.reference[0], tolerances=tolerances)
     if mismatch is None:

@@ -31,7 +31,16 @@ class Truth:
     notes: list[dict[str, Any]]
     wide: bool
 
-    def reference_errors(self) -> list[list[Error]]:
+    def teach(self, tolerances: list[Tolerance], *, inputs: int) -> None:
+        """Let the tolerances take in outputs of `inputs` elements and the reference's own errors."""
+        for truths in self.truth:
+            for tolerance, leaf in zip(tolerances, truths, strict=True):
+                tolerance.see(leaf, inputs=inputs)
+        for tolerance, errors in zip(tolerances, self._errors(tolerances), strict=True):
+            for error in errors:
+                tolerance.learn(error)
+
+    def _errors(self, tolerances: list[Tolerance]) -> list[list[Error]]:
         """For every output tensor what the reference itself gets wrong, over items and allowed variants."""
         found: list[list[Error]] = [[] for _ in tree.tensors_of(self.specs[0])]
         for item, truths in enumerate(self.truth):
@@ -42,7 +51,8 @@ class Truth:
                     exact = not (output.dtype.is_floating_point or output.dtype.is_complex)
                     # An integer is wrong only where it differs from both; here the two are compared with each other.
                     other = truths[at].to(output.dtype) if exact else self.reference[item][at]
-                    found[at].append(numerics.measure(output, truth=truths[at], reference=other))
+                    scale = tolerances[at].scale
+                    found[at].append(numerics.measure(output, truth=truths[at], reference=other, scale=scale))
         return found
 
     def tolerances(self) -> list[Tolerance]:
@@ -51,7 +61,7 @@ class Truth:
 
 
 def fetch(oracle: Worker, *, items: list[int], precision: str, extra: list[str], timeout_s: float) -> Truth:
-    """Ask the reference worker; `extra` names further variants for the first item only."""
+    """Ask the reference worker; `extra` names further variants, for the first item only where outputs are large."""
     main = _ask(oracle, ["float32", "float64"], items, timeout_s)
     specs = [spec for spec in main.fields["found"]["float32"] if spec is not None]
     arena = Arena(main.descriptors[0], offsets=main.fields["offsets"])
@@ -62,15 +72,16 @@ def fetch(oracle: Worker, *, items: list[int], precision: str, extra: list[str],
     names = ["noise", *extra]
     if ALLOWED_BITS[precision] is not None:
         names.append(f"bits{ALLOWED_BITS[precision]}")
-    side = _ask(oracle, names, items[:1], timeout_s)
+    few = all(leaf.numel() < numerics.FEW for leaf in reference[0])
+    asked = items if few else items[:1]
+    side = _ask(oracle, names, asked, timeout_s)
     arena = Arena(side.descriptors[0], offsets=side.fields["offsets"])
     cursor = iter(range(len(side.fields["offsets"])))
     variants: dict[str, list[Leaves | None]] = {}
     for name in names:
-        spec = side.fields["found"][name][0]
-        first = None if spec is None else _take(arena, spec, cursor)
+        found = [None if spec is None else _take(arena, spec, cursor) for spec in side.fields["found"][name]]
         label = "allowed" if name == f"bits{ALLOWED_BITS[precision]}" else name
-        variants[label] = [first, *([None] * (len(items) - 1))]
+        variants[label] = [*found, *([None] * (len(items) - len(found)))]
     return Truth(
         specs=specs,
         reference=reference,
