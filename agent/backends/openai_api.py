@@ -270,7 +270,7 @@ def is_loopback(url: str) -> bool:
 def _require_key(config: BackendConfig, base_url: str) -> str:
     key = (api_key(config) or "").strip()
     if not key and not is_loopback(base_url):
-        hint = f"export {config.api_key_env}=…, or name another variable in backend.api_key_env"
+        hint = f"export {config.api_key_env}=…, or name another variable with --api-key-env"
         raise BackendError(
             f"no key for {without_password(base_url)}: ${config.api_key_env} is not set", kind="no_key", hint=hint
         )

@@ -17,9 +17,9 @@ from agent.config import BackendConfig
 from agent.errors import ConfigError
 
 HOW_TO_CONFIGURE: Final = """\
-hosted: export OPENAI_API_KEY=…, then --model NAME (other providers: --base-url URL, backend.api_key_env)
+hosted: export OPENAI_API_KEY=…, then --model NAME (other providers: --base-url URL --api-key-env NAME)
 local:  start vLLM, SGLang, Ollama or llama.cpp, then --base-url http://127.0.0.1:8000/v1 --model NAME
-replay: --backend replay --set backend.script=PATH (a run folder or a turns.md), or optimize a shipped example"""
+replay: --script PATH (a run folder or a turns.md), or optimize a shipped example"""
 
 
 def make_backend(

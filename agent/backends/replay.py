@@ -36,9 +36,7 @@ class ReplayBackend:
     @classmethod
     def from_config(cls, config: BackendConfig) -> "ReplayBackend":
         if not config.script:
-            raise ConfigError(
-                "backend replay needs a script", hint="--set backend.script=PATH (a run folder or a turns.md)"
-            )
+            raise ConfigError("backend replay needs a script", hint="--script PATH (a run folder or a turns.md)")
         return cls(Path(config.script).expanduser())
 
     @property

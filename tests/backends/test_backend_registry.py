@@ -90,7 +90,7 @@ def test_otherwise_three_lines_say_how_to_configure_one(examples: Path, sha256: 
         make_backend(BackendConfig(), task_sha256=sha256)
     lines = caught.value.hint.splitlines()
     assert len(lines) == 3 and caught.value.exit_code == 2
-    assert "OPENAI_API_KEY" in lines[0] and "--base-url" in lines[1] and "backend.script" in lines[2]
+    assert "OPENAI_API_KEY" in lines[0] and "--base-url" in lines[1] and "--script" in lines[2]
 
 
 def test_a_recorded_run_ships_where_no_script_does(examples: Path) -> None:

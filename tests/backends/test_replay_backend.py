@@ -160,7 +160,7 @@ def test_what_cannot_be_replayed(tmp_path: Path, make: str) -> None:
 def test_a_replay_without_a_script_says_what_to_set() -> None:
     with pytest.raises(ConfigError) as caught:
         ReplayBackend.from_config(BackendConfig(name="replay"))
-    assert "backend.script" in caught.value.hint
+    assert "--script" in caught.value.hint
 
 
 def test_the_shape_of_the_name(tmp_path: Path) -> None:
