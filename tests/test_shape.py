@@ -4,11 +4,14 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from agent import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -174,6 +177,11 @@ def test_the_readme_file_map_is_complete_and_true() -> None:
     folders = {name.split("/")[0] for name in tracked if "/" in name and not name.startswith(".")}
     assert folders <= listed
     assert [name for name in listed if not (ROOT / name).exists()] == []
+
+
+def test_there_is_one_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["version"] == __version__
 
 
 MAPPED = ("agent", *(f"agent/{p.parent.name}" for p in sorted((ROOT / "agent").glob("*/__init__.py"))))

@@ -19,7 +19,7 @@ SHORTEST_COMMAND_S: Final = 1.0
 
 
 class Clock:
-    """Seconds an episode has been active, earlier sessions of a resumed run included, a person's pauses not."""
+    """Seconds an episode has been active, earlier processes of a resumed run included, a person's pauses not."""
 
     def __init__(self, *, earlier_s: float = 0.0) -> None:
         self._earlier_s = earlier_s

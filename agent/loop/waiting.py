@@ -71,7 +71,7 @@ def wait_for(
 
 
 def wait_for_sandboxes(call: Callable[[Callable[[Sandbox], None]], T], *, leave: Callable[[], bool]) -> T:
-    """As wait_for, for a call that tells its argument of each sandbox it opens: giving up closes them, later ones too."""
+    """As wait_for, for a call that tells its argument of each sandbox it opens: giving up closes them all."""
     opened: list[Sandbox] = []
     given_up = threading.Event()
 

@@ -88,7 +88,7 @@ class Replayer:
                 return
 
     def _start(self, event: RunStart) -> None:
-        self._fact("started", _clock(event.t))
+        self._fact("started", f"{_clock(event.t)}, cuda-agent {event.agent_version}")
         self._fact("model", ", ".join(f"{k} {v}" for k, v in _scalars(event.backend)))
         self._fact("sandbox", ", ".join(f"{k} {v}" for k, v in _scalars(event.sandbox)))
         self._fact("actions", ", ".join(tool.name for tool in event.tools))

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from agent.backends.base import ToolCall
+from agent.backends.fences import ACTION_NAMES
 from agent.loop.actions import ACTIONS, Action, Bash, EditFile, Invalid, parse_call, schema_line, tool_schemas
 
 
@@ -74,3 +75,7 @@ def test_schema_lines() -> None:
     assert schema_line("bash") == "bash(command: string, timeout_s?: number)"
     assert schema_line("edit_file") == "edit_file(path: string, old: string, new: string)"
     assert schema_line("verify") == "verify()"
+
+
+def test_the_fenced_text_protocol_knows_the_same_actions() -> None:
+    assert tuple(ACTIONS) == ACTION_NAMES
