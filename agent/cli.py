@@ -1,5 +1,6 @@
 """The command line: commands, their options and their exit codes; everything else is imported when a command runs."""
 
+import contextlib
 import errno
 import sys
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from agent.errors import EXIT_USAGE, AgentError
+from agent.errors import EXIT_USAGE, AgentError, ConfigError
 from agent.ui.console import prepare_streams, print_error, silence
 from agent.ui.options import (
     ConfigOption,
@@ -31,6 +32,7 @@ from agent.ui.options import (
 
 # The classes of the parser's errors have moved between releases; BadParameter is public in all of them.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
+EXIT_INTERRUPTED: Final = 130
 # What standard output on a full disk raises, without a file's name.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -253,7 +255,6 @@ def image_build(
     debug: DebugOption = False,
 ) -> int:
     """Build the sandbox image with the Docker engine; the build log goes to standard error."""
-    from agent.errors import ConfigError
     from agent.ui.image import run_build
 
     chosen = {name for name, given in (("cpu", cpu), ("cuda", cuda), (target, target)) if given}
@@ -338,20 +339,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _exit_code(app(arguments, prog_name="agent", standalone_mode=False))
     except AgentError as error:
-        print_error(error, debug="--debug" in arguments)
-        return error.exit_code
+        return _failed(error, arguments)
     except _ParserError as error:
-        return _usage(error)
+        return _usage(error, arguments)
     except (KeyboardInterrupt, typer.Abort):
+        _announce("interrupted", "", EXIT_INTERRUPTED, arguments)
         sys.stderr.write("interrupted\n")
-        return 130
+        return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last edge: a fault of this program, or a reader that went away
-        return _fault(error, debug="--debug" in arguments)
+        return _fault(error, arguments)
     finally:
         _flush()
 
 
-def _fault(error: Exception, *, debug: bool) -> int:
+def _failed(error: AgentError, arguments: Sequence[str]) -> int:
+    _announce(error.message, error.hint, error.exit_code, arguments)
+    print_error(error, debug="--debug" in arguments)
+    return error.exit_code
+
+
+def _announce(message: str, hint: str, code: int, arguments: Sequence[str]) -> None:
+    """What a program that reads `optimize --json` gets instead of a result."""
+    if arguments[:1] != ["optimize"] or "--json" not in arguments:
+        return
+    import json
+
+    data = {"type": "error", "message": message, "hint": hint, "exit_code": code}
+    with contextlib.suppress(OSError):
+        sys.stdout.write(json.dumps(data) + "\n")
+
+
+def _fault(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
         silence(sys.stdout)
         return 1
@@ -359,22 +377,21 @@ def _fault(error: Exception, *, debug: bool) -> int:
     what = str(error) if known else f"this is a fault in cuda-agent: {type(error).__name__}: {error}"
     wrapped = AgentError(" ".join(what.split()), hint="" if known else "--debug shows where; please report it")
     wrapped.__cause__ = error
-    print_error(wrapped, debug=debug)
-    return wrapped.exit_code
+    return _failed(wrapped, arguments)
 
 
 def _exit_code(result: Any) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _usage(error: Any) -> int:
+def _usage(error: Any, arguments: Sequence[str]) -> int:
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "agent"
     message = error.format_message()
     if message.startswith("Usage:"):  # a group without a command: the message is its help
         sys.stderr.write(f"{message}\n")
     else:
-        print_error(AgentError(message, hint=f"{command} --help lists what there is"))
+        _failed(ConfigError(message, hint=f"{command} --help lists what there is"), arguments)
     return EXIT_USAGE
 
 

@@ -187,8 +187,11 @@ def test_settings_that_make_no_sense_are_named(
     assert words in failing("optimize", *given, *arguments, code=2)
 
 
-def test_a_program_gets_an_error_as_an_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["optimize", str(tmp_path / "missing.py"), "--json"]) == 2
+@pytest.mark.parametrize("wrong", [[], ["--tmie", "3"], ["--turns", "many"], ["--time", "soon"], ["--set", "a.b=1"]])
+def test_a_program_gets_an_error_as_an_object(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: list[str]
+) -> None:
+    assert main(["optimize", str(tmp_path / "missing.py"), "--json", *wrong]) == 2
     captured = capsys.readouterr()
     error = json.loads(captured.out)
     assert (error["type"], error["exit_code"]) == ("error", 2)
@@ -317,8 +320,9 @@ def test_a_fault_of_the_program_is_one_line_and_a_traceback_on_request(
         raise ZeroDivisionError("division by zero")
 
     monkeypatch.setattr("agent.ui.optimize.load_task", broken)
-    assert main(["optimize", str(task)]) == 3
-    said = capsys.readouterr().err
+    assert main(["optimize", str(task), "--json"]) == 3
+    out, said = capsys.readouterr()
+    assert (json.loads(out)["type"], json.loads(out)["exit_code"]) == ("error", 3)
     assert "a fault in cuda-agent: ZeroDivisionError" in said
     assert "Traceback" not in said
     assert main(["optimize", str(task), "--debug"]) == 3

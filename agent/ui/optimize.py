@@ -68,16 +68,6 @@ class Invocation:
 
 def run_optimize(request: Request) -> int:
     """Returns the exit code: of the best episode, or 128 + n where signal n made it quit."""
-    try:
-        return _run(request)
-    except AgentError as error:
-        if request.style == "json":
-            data = {"type": "error", "message": error.message, "hint": error.hint, "exit_code": error.exit_code}
-            Outlet(sys.stdout).line(json.dumps(data))
-        raise
-
-
-def _run(request: Request) -> int:
     folder = _resumed_folder(request)
     config = _configuration(request, folder)
     task = folder.task() if folder else _task(request)
