@@ -77,7 +77,8 @@ class Narrator:
     def _observation(self, event: ObservationEvent) -> Line:
         action = self._open.pop(event.call_id, None)
         words = action_words(event.name, action.arguments) if action else ""
-        return Line(_tone(event), event.name, words, outcome_words(event), event.duration_s)
+        name = one_line(event.name, 40)  # of a call that is none of ours it is whatever the model wrote
+        return Line(_tone(event), name, words, outcome_words(event), event.duration_s)
 
 
 def _tone(event: ObservationEvent) -> Tone:

@@ -48,6 +48,14 @@ def test_plain_lines_say_what_happened(tmp_path: Path) -> None:
     assert line_with(lines, "best so far").startswith("[00:0")
 
 
+def test_the_name_of_a_call_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    run = Recorder(tmp_path)
+    run.did(1, "\x1b[2Jbash\x07" + "x" * 500, status="invalid")
+    shown = "\n".join(plain(run))
+    assert "\x1b" not in shown and "\x07" not in shown
+    assert "\\x1b[2Jbash\\x07" in shown and len(shown) < 400
+
+
 def test_a_diff_is_printed_only_when_asked_for(tmp_path: Path) -> None:
     run = whole_run(tmp_path)
     assert not any("@@" in line for line in plain(run))
