@@ -431,7 +431,7 @@ def test_the_state_of_the_graph_stays_small_and_plain(make_session: MakeSession)
     assert kinds == {"msgpack"}
     assert session.folder.graph.stat().st_size < 2_000_000
     text = session.folder.graph.read_bytes()
-    assert b"1999" not in text
+    assert b"\n1999\n" not in text
 
 
 def test_the_log_is_plain_json_lines(make_session: MakeSession) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -178,3 +179,18 @@ def test_folders_that_merely_look_like_ours_stay(
     (tmp_path / "cuda-agent-sandbox-link").symlink_to(tmp_path / "cuda-agent-sandbox-foreign")
     clean()
     assert len(os.listdir(tmp_path)) == 5
+
+
+@pytest.mark.parametrize("kind", ["none", pytest.param("bubblewrap", marks=pytest.mark.bubblewrap)])
+def test_the_interpreter_may_lie_below_tmp(tmp_path: Path, kind: str) -> None:
+    """As it does for a checkout in /tmp, although /tmp is another folder for the commands."""
+    require(kind)
+    venv = Path("/tmp") / f"cuda-agent-test-{os.getpid()}-{kind}"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    try:
+        config = SandboxConfig(kind=kind, i_understand=True, python=str(venv / "bin" / "python"))
+        with closing(open_sandbox(config, SandboxSpec(workspace=tmp_path))) as sandbox:
+            result = sandbox.exec([sandbox.python, "-I", "-c", "print(6 * 7)"], timeout_s=20)
+        assert (result.exit_code, result.stdout.text()) == (0, "42\n")
+    finally:
+        shutil.rmtree(venv)
