@@ -13,12 +13,23 @@ never scored as a bad kernel. What the *model* does wrong (malformed calls, fail
 an ExecResult, a report, an observation, never an exception.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 EXIT_FASTER: Final = 0
 EXIT_NOT_FASTER: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INFRASTRUCTURE: Final = 3
+BackendErrorKind = Literal[
+    "no_key",
+    "auth",
+    "model_not_found",
+    "unreachable",
+    "timeout",
+    "rate_limit",
+    "server",
+    "bad_request",
+    "protocol",
+]
 
 
 class AgentError(Exception):
@@ -48,21 +59,9 @@ class TaskError(AgentError):
 
 
 class BackendError(AgentError):
-    """The language model could not be asked; `kind` is one of KINDS and is recorded with the run."""
+    """The language model could not be asked; `kind` is recorded with the run."""
 
-    KINDS = (
-        "no_key",
-        "auth",
-        "model_not_found",
-        "unreachable",
-        "timeout",
-        "rate_limit",
-        "server",
-        "bad_request",
-        "protocol",
-    )
-
-    def __init__(self, message: str, *, kind: str, hint: str = "") -> None:
+    def __init__(self, message: str, *, kind: BackendErrorKind, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.kind = kind
 

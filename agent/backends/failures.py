@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from agent.backends.retry import Failure, retry_after_s
 from agent.backends.sanitize import clean_text
+from agent.errors import BackendErrorKind
 
 OVERFLOW: Final = (
     "context_length_exceeded",
@@ -102,7 +103,7 @@ def status_failure(status: int, body: str, headers: dict[str, str], *, key_name:
     if status == 429 and any(word in body.lower() for word in _SPENT):
         return Failure("rate_limit", line, "the account's quota is used up", 1)
     if status in _TRANSIENT or status >= 500:
-        kind = {429: "rate_limit", 408: "timeout"}.get(status, "server")
+        kind: BackendErrorKind = "rate_limit" if status == 429 else "timeout" if status == 408 else "server"
         asked = retry_after_s(headers.get("retry-after"), milliseconds=headers.get("retry-after-ms"))
         return Failure(kind, line, retry_after_s=asked)
     return Failure("bad_request", line, attempt_limit=1)

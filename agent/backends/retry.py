@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Final, Generic, TypeVar
 
-from agent.errors import BackendError
+from agent.errors import BackendError, BackendErrorKind
 
 T = TypeVar("T")
 CancelHook = Callable[[], bool]
@@ -29,7 +29,7 @@ class ChatCancelled(Exception):
 class Failure:
     """One failed request. `attempt_limit` 1: asking again is useless; None: the configured bound holds."""
 
-    kind: str
+    kind: BackendErrorKind
     message: str
     hint: str = ""
     attempt_limit: int | None = None

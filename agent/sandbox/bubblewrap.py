@@ -27,9 +27,9 @@ from agent.sandbox.base import WORKSPACE, Mount, SandboxSpec
 from agent.sandbox.capture import CommandOutput
 from agent.sandbox.environment import CUDA_BIN, SYSTEM_PATH, sandbox_env
 from agent.sandbox.interpreter import Interpreter, find_interpreter
-from agent.sandbox.local import PROBE_S, LocalSandbox, enter_script, host_deadline
+from agent.sandbox.local import PROBE_S, LocalSandbox, enter_script
 from agent.sandbox.mounts import check_mounts, give_writable
-from agent.sandbox.process import NOT_STARTED, Finished, encode_argument, run_process, with_timeout
+from agent.sandbox.process import NOT_STARTED, Finished, encode_argument, host_deadline, run_process, with_timeout
 from agent.sandbox.seccomp import refusing_filter
 
 UID: Final = 10001

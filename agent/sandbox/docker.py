@@ -30,7 +30,7 @@ from agent.sandbox.image import LABEL_PYTHON, image_name
 from agent.sandbox.inside import read_inside, write_inside
 from agent.sandbox.labels import owner_labels
 from agent.sandbox.mounts import check_mounts, give_writable
-from agent.sandbox.process import HOST_MARGIN_S, KILL_AFTER_S, NOT_STARTED, TIMED_OUT, unusable
+from agent.sandbox.process import NOT_STARTED, TIMED_OUT, host_deadline, unusable
 
 UID: Final = 10001
 RUNNER: Final = "/opt/agent-runner.py"
@@ -141,7 +141,7 @@ class DockerSandbox:
                     cwd=cwd or WORKSPACE,
                     stdin=stdin or b"",
                     timeout_s=timeout_s,
-                    host_deadline_s=timeout_s + KILL_AFTER_S + HOST_MARGIN_S,
+                    host_deadline_s=host_deadline(timeout_s),
                     output=output,
                 )
             except ChannelClosed as error:

@@ -15,8 +15,6 @@ from agent.sandbox.cgroup import Cgroup, create_cgroup
 from agent.sandbox.interpreter import Interpreter
 from agent.sandbox.mounts import remove_tree
 from agent.sandbox.process import (
-    HOST_MARGIN_S,
-    KILL_AFTER_S,
     NOT_STARTED,
     TIMED_OUT,
     Finished,
@@ -140,11 +138,6 @@ def enter_script(cgroup: Cgroup, *, file_bytes: int) -> list[str]:
     # The address space is left alone: torch reserves far more than it uses.
     limits = ["ulimit -c 0", f"ulimit -f {file_bytes // 512}", f"ulimit -n {OPEN_FILES} 2>/dev/null"]
     return ["/bin/sh", "-c", "\n".join([*enter, *limits, 'exec "$@"']), "sh"]
-
-
-def host_deadline(timeout_s: float) -> float:
-    """When the host stops to rely on the deadline inside the sandbox."""
-    return timeout_s + KILL_AFTER_S + HOST_MARGIN_S
 
 
 def _remove(scratch: Path, cgroup: Cgroup) -> None:

@@ -68,6 +68,11 @@ def with_timeout(argv: Sequence[bytes], timeout_s: float) -> list[bytes]:
     return [b"timeout", b"-k", b"%g" % KILL_AFTER_S, f"{max(timeout_s, 0.001):f}".encode(), *argv]
 
 
+def host_deadline(timeout_s: float) -> float:
+    """When the host stops to rely on the deadline inside the sandbox, in seconds from the start."""
+    return timeout_s + KILL_AFTER_S + HOST_MARGIN_S
+
+
 def status_of(exit_code: int, *, duration_s: float, timeout_s: float, overdue: bool, oom: bool) -> ExecStatus:
     """Tell apart what shell exit codes mix up: 124, 137 and 143 mean a timeout only when the time was really over."""
     late = duration_s >= timeout_s

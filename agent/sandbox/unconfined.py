@@ -17,9 +17,9 @@ from agent.sandbox.base import WORKSPACE, Mount, SandboxSpec
 from agent.sandbox.capture import CommandOutput
 from agent.sandbox.environment import CUDA_BIN, SYSTEM_PATH, sandbox_env
 from agent.sandbox.interpreter import find_interpreter
-from agent.sandbox.local import LocalSandbox, enter_script, host_deadline
+from agent.sandbox.local import LocalSandbox, enter_script
 from agent.sandbox.mounts import check_mounts
-from agent.sandbox.process import Finished, encode_argument, run_process, with_timeout
+from agent.sandbox.process import Finished, encode_argument, host_deadline, run_process, with_timeout
 
 CONSENT: Final = "--i-understand-this-runs-model-code-on-my-machine"
 
@@ -65,7 +65,9 @@ class UnconfinedSandbox(LocalSandbox):
         output: CommandOutput,
     ) -> Finished:
         folder = [b"env", b"-C", encode_argument(self._translate(cwd))] if cwd else []
-        command = [encode_argument(self._translate(argument)) for argument in argv]
+        # The interpreter may itself lie below the host's /tmp.
+        places = [text if text == self.python else self._translate(text) for text in argv]
+        command = [encode_argument(text) for text in places]
         return run_process(
             [*self._prefix, *with_timeout([*folder, *command], timeout_s)],
             env=self._env() | {key: self._translate(value) for key, value in env.items()},

@@ -5,18 +5,18 @@ from agent.config import Config
 from agent.tasks.task import Task
 from agent.trajectory.folder import RunFolder
 from agent.ui.quantities import show_count, show_duration
+from agent.ui.summaries import rules_words
 from agent.ui.views import Heading
 
 
 def heading_of(config: Config, task: Task, folder: RunFolder, backend: Backend) -> Heading:
-    judge = config.judge
     return Heading(
         title=f"{task.name}",
         facts=(
             ("task", str(task.path)),
             ("model", backend.name),
             ("sandbox", config.sandbox.kind),
-            ("rules", f"target {judge.target}, policy {judge.policy}, precision {judge.precision}"),
+            ("rules", rules_words(config.judge)),
             ("limits", limits_words(config)),
             ("run", str(folder.path)),
         ),

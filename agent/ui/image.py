@@ -2,8 +2,8 @@
 
 import sys
 from pathlib import Path
-from typing import Literal
 
+from agent.judging.tool_runs import Target
 from agent.sandbox import image
 from agent.ui.console import make_console, safe
 from agent.ui.quantities import show_bytes
@@ -11,7 +11,7 @@ from agent.ui.tables import print_columns
 
 
 def run_build(
-    target: Literal["cpu", "cuda"],
+    target: Target,
     *,
     base_image: str | None,
     wheels: Path | None,

@@ -28,7 +28,7 @@ from agent.ui.console import one_line, safe
 from agent.ui.live import highlighted
 from agent.ui.narration import cut_off_words
 from agent.ui.quantities import show_cost, show_count, show_duration, show_ratio
-from agent.ui.summaries import STOP_WORDS, action_words, outcome_words, verdict_of, verdict_words
+from agent.ui.summaries import STOP_WORDS, action_words, outcome_words, rules_words, verdict_of, verdict_words
 
 _FOLD_LINES: Final = 14
 _TEXT_LINES: Final = 30
@@ -49,10 +49,9 @@ class Replayer:
         self._wraps = console.is_terminal
 
     def heading(self, task: Task, config: Config) -> None:
-        judge = config.judge
         self._console.print(Text(safe(task.name), style="bold"))
         self._fact("task", f"{task.path}")
-        self._fact("rules", f"target {judge.target}, policy {judge.policy}, precision {judge.precision}")
+        self._fact("rules", rules_words(config.judge))
         self._fact("run", str(self._run))
 
     def show_all(self, events: Iterable[Event]) -> int:

@@ -20,7 +20,7 @@ from agent.ui.narration import Narrator
 from agent.ui.outcome import Outcome, read_outcome
 from agent.ui.portable import make_portable, submitted_files
 from agent.ui.quantities import show_bytes, show_cost, show_duration, show_us
-from agent.ui.summaries import REWARD_WORDS, STOP_WORDS
+from agent.ui.summaries import REWARD_WORDS, STOP_WORDS, rules_words
 from agent.ui.tables import judged_words, shell_word
 from agent.ui.templates_env import render
 
@@ -138,10 +138,7 @@ def _facts(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "task", f"{outcome.task.path}"
     yield "task sha256", outcome.task.sha256
     judge = outcome.config.judge
-    yield (
-        "rules",
-        f"target {judge.target}, policy {judge.policy}, precision {judge.precision}, reward by {judge.reward}",
-    )
+    yield "rules", f"{rules_words(judge)}, reward by {judge.reward}"
     if outcome.start:
         yield "language model", _described(outcome.start, "backend")
         yield "sandbox", _described(outcome.start, "sandbox")

@@ -4,12 +4,13 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from agent.assets import asset
 from agent.config import Config
 from agent.errors import AgentError
 from agent.judging.sandboxes import sandbox_limits
+from agent.judging.tool_runs import Target
 from agent.sandbox.base import TOOLS, Mount, Sandbox, SandboxSpec
 from agent.sandbox.engine import connect, endpoint, has_image
 from agent.sandbox.image import image_name, images
@@ -29,7 +30,7 @@ _ADVICE: Final = {
 }
 
 
-def check_docker(config: Config, target: Literal["cpu", "cuda"]) -> Iterator[Check]:
+def check_docker(config: Config, target: Target) -> Iterator[Check]:
     """Engine (endpoint, version) and the sandbox image; works with fewer rights than a running sandbox needs."""
     needed = config.sandbox.kind == "docker"
     try:
@@ -44,7 +45,7 @@ def check_docker(config: Config, target: Literal["cpu", "cuda"]) -> Iterator[Che
         client.close()
 
 
-def _image(config: Config, client: Any, target: Literal["cpu", "cuda"], needed: bool) -> Check:
+def _image(config: Config, client: Any, target: Target, needed: bool) -> Check:
     name = config.sandbox.image or image_name(target)
     advice = f"agent image build --{target}"
     if not has_image(client, name):
@@ -70,7 +71,7 @@ def check_bubblewrap(config: Config) -> Iterator[Check]:
     yield Check("bubblewrap", "namespaces", "ok", described.removeprefix("bubblewrap: "))
 
 
-def check_inside(config: Config, kind: str, target: Literal["cpu", "cuda"], *, needed: bool) -> Iterator[Check]:
+def check_inside(config: Config, kind: str, target: Target, *, needed: bool) -> Iterator[Check]:
     """tools/self_test.py in a fresh sandbox of this kind."""
     group = f"inside {kind}"
     try:
@@ -111,7 +112,7 @@ def _advice(name: str, kind: str) -> str:
 class _Opened:
     """A sandbox with an empty workspace and the tools, closed at the end; SandboxError where it cannot start."""
 
-    def __init__(self, config: Config, kind: str, target: Literal["cpu", "cuda"]) -> None:
+    def __init__(self, config: Config, kind: str, target: Target) -> None:
         self._config, self._kind, self._target = config, kind, target
         self._folder = tempfile.TemporaryDirectory(prefix="agent-doctor-", ignore_cleanup_errors=True)
         self._sandbox: Sandbox | None = None

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from agent.config import JudgeConfig
 from agent.judging.reports import BuildReport, ProfileReport, Reason, Verdict, VerifyReport
 from agent.trajectory.events import ObservationEvent, StopReason, VerdictEvent
 from agent.ui.console import one_line
@@ -34,6 +35,10 @@ REWARD_WORDS: Final = {
     1: "correct, not faster",
     -1: "not correct or against the rules",
 }
+
+
+def rules_words(rules: JudgeConfig | Verdict) -> str:
+    return f"target {rules.target}, policy {rules.policy}, precision {rules.precision}"
 
 
 def action_words(name: str, arguments: dict[str, Any], width: int = 120) -> str:

@@ -10,7 +10,7 @@ from agent.judging.reports import Verdict
 from agent.ui.console import one_line, safe
 from agent.ui.outcome import Outcome
 from agent.ui.quantities import show_cost, show_count, show_duration, show_ratio, show_speedup, show_us
-from agent.ui.summaries import REWARD_WORDS, STOP_WORDS, verdict_words
+from agent.ui.summaries import REWARD_WORDS, STOP_WORDS, rules_words, verdict_words
 
 _CALL_STYLES = {"faster": "green", "slower": "red", "inconclusive": "yellow"}
 _VERDICT_STYLES = {"accepted": "bold green", "rejected": "bold red", "error": "bold yellow"}
@@ -29,7 +29,7 @@ def print_verdict(console: Console, title: str, verdict: Verdict) -> None:
     """The end of `agent judge`."""
     print_headline(console, title, verdict)
     print_times(console, verdict)
-    facts = [("rules", f"target {verdict.target}, policy {verdict.policy}, precision {verdict.precision}")]
+    facts = [("rules", rules_words(verdict))]
     if device := device_words(verdict):
         facts.append(("machine", device))
     _facts(console, facts)

@@ -123,7 +123,7 @@ def test_a_removed_container_is_a_dead_sandbox(engine: Any, opener: Opener) -> N
 def test_a_paused_container_runs_into_the_hosts_deadline(
     engine: Any, opener: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.sandbox.docker.HOST_MARGIN_S", -4.0)
+    monkeypatch.setattr("agent.sandbox.process.HOST_MARGIN_S", -4.0)
     sandbox = opener("docker")
     engine.api.pause(container_of(sandbox))
     with pytest.raises(SandboxError, match="does not answer"):
