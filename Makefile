@@ -8,7 +8,7 @@ CONSTRAINTS ?= -c .ci/constraints.txt
 
 .PHONY: demo test lint install install-dev bench clean
 
-demo: install ## install into .venv, then optimize a real task by its recorded run
+demo: install ## install into .venv, then optimize a real task by the turns that ship with it
 	$(BIN)/agent optimize $(EXAMPLE)
 
 test: install-dev ## the whole test suite; Docker, bubblewrap and GPU tests skip with a reason where they cannot run
