@@ -133,6 +133,10 @@ class _Episode:
 
     def run(self) -> EpisodeResult:
         ledger = self.log.ledger
+        if ledger.started is not None and ledger.started.task_sha256 != self.task.sha256:
+            raise ConfigError(
+                f"{self.folder.path} is the run of another task", hint="resume_episode takes the run's own"
+            )
         if ledger.end is not None:
             return self._recorded(ledger.end)
         sandbox = pinned(self.config.sandbox, target=self.rules.target)

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from sessions import MakeSession, begin
 from stand_ins import Turns, bash, call, reply
 
 from agent.config import Config, load_config
+from agent.errors import ConfigError
+from agent.loop.control import SilentListener
+from agent.loop.episode import run_episode
 from agent.loop.play import play
 from agent.loop.session import Session
 from agent.loop.steps import recover, redo
@@ -246,3 +250,12 @@ def test_the_time_of_earlier_sessions_counts(make_session: MakeSession) -> None:
     play(session, lambda: begin(session))
     again = make_session(Turns(), folder=session.folder)
     assert 1.0 <= again.clock.elapsed_s() < 5.0
+
+
+def test_a_run_of_another_task_is_not_gone_on_with(make_session: MakeSession) -> None:
+    session = make_session(Turns(bash("echo 1")))
+    begin(session)
+    other = replace(session.bench.task, sha256="0" * 64)
+    with pytest.raises(ConfigError, match="another task"):
+        run_episode(session.config, other, session.folder, backend=session.backend, listener=SilentListener())
+    assert session.folder.events.is_file()
