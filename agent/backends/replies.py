@@ -23,6 +23,8 @@ _REFUSAL = re.compile(
     re.IGNORECASE,
 )
 _REFUSAL_CHARS: Final = 400
+MOST: Final = 10**12
+"""Tokens or dollars of one reply: a server that names more sends nonsense, and sums must fit a checkpoint."""
 
 
 def parse_reply(body: Any, *, price: Price | None) -> Reply:
@@ -148,11 +150,12 @@ def _usage(value: Any, price: Price | None) -> Usage:
 
 def _billed(value: Any) -> float | None:
     """What a router says that it charged."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+    known = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MOST
+    return float(value) if known else None
 
 
 def _count(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) and value >= 0 else 0
+    return int(min(value, MOST)) if isinstance(value, int | float) and value >= 0 else 0
 
 
 def _token_fields(completion: dict[str, Any], choice: dict[str, Any]) -> dict[str, Any]:

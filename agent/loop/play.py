@@ -72,7 +72,14 @@ def stop_of(error: Exception) -> Stop:
         case JudgeError():
             return Stop(StopReason.SANDBOX, str(error))
         case _:
-            return Stop(StopReason.INTERNAL, "".join(traceback.format_exception(error))[-DETAIL_CHARS:])
+            return Stop(StopReason.INTERNAL, _fault(error))
+
+
+def _fault(error: Exception) -> str:
+    """What went wrong comes first, because one line of this is shown; where it did comes after it."""
+    what = "".join(traceback.format_exception_only(error)).strip()[:DETAIL_CHARS]
+    where = "".join(traceback.format_tb(error.__traceback__))
+    return f"{what}\n{where[-DETAIL_CHARS:]}"
 
 
 def _go_on(session: Session) -> bool:

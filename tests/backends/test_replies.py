@@ -33,6 +33,14 @@ def test_calls_with_finish_reason_stop_are_calls() -> None:
     assert parse({"tool_calls": [call("{}", id="a")]}, "stop").finish_reason == "tool_calls"
 
 
+@pytest.mark.parametrize("number", [10**30, 10**400, float("inf"), float("nan"), -5, "12", None])
+def test_counts_that_no_reply_can_have_stay_within_bounds(number: Any) -> None:
+    usage = {"prompt_tokens": number, "completion_tokens": number, "cost": number}
+    got = parse({"content": "x"}, usage=usage).usage
+    assert 0 <= got.prompt_tokens <= 10**12 and 0 <= got.completion_tokens <= 10**12
+    assert got.cost_usd is None
+
+
 def test_content_in_parts() -> None:
     assert parse({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}).text == "ab"
 

@@ -230,6 +230,12 @@ def test_every_way_to_end_is_recorded(
     assert time.monotonic() - began < 30
 
 
+def test_a_fault_is_recorded_with_what_it_was_first(make_session: MakeSession) -> None:
+    detail = stop(run(make_session(Turns(RuntimeError("a fault"))))).detail
+    assert detail.startswith("RuntimeError: a fault\n")
+    assert "stand_ins.py" in detail
+
+
 def test_counts_at_the_limits_are_exact(make_session: MakeSession) -> None:
     session = make_session(Turns(*[bash(f"echo {i}") for i in range(9)]), "limits.turns=3")
     events = run(session)
