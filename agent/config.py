@@ -143,7 +143,7 @@ def load_config(
 
 def default_files(cwd: Path) -> tuple[Path, ...]:
     """agent.toml of the user's configuration folder, then the one in `cwd`; only those that exist."""
-    home = Path(environ().get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    home = Path(environ().get("XDG_CONFIG_HOME") or expanded(Path("~/.config")))
     return tuple(p for p in (home / "cuda-agent" / "agent.toml", cwd / "agent.toml") if p.is_file())
 
 
@@ -161,7 +161,16 @@ def cache_home() -> Path:
     env = environ()
     if chosen := env.get("CUDA_AGENT_CACHE"):
         return Path(chosen)
-    return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cuda-agent"
+    return Path(env.get("XDG_CACHE_HOME") or expanded(Path("~/.cache"))) / "cuda-agent"
+
+
+def expanded(path: Path) -> Path:
+    """`path` with `~` or `~name` replaced. Raises ConfigError where there is no such home."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        hint = "set HOME, or write the path in full"
+        raise ConfigError(f"there is no home directory for {path}", hint=hint) from None
 
 
 def known_keys(model: type[BaseModel] = Config, prefix: str = "") -> tuple[str, ...]:

@@ -161,6 +161,22 @@ def test_a_task_that_is_not_there_is_refused(failing: Failing, tmp_path: Path, t
 
 
 @pytest.mark.parametrize(
+    "command",
+    [
+        ["optimize", "~no-such-user/model.py"],
+        ["optimize", "--resume", "~no-such-user/run"],
+        ["optimize", "TASK", "--script", "~no-such-user/turns.md"],
+        ["show", "~no-such-user/run"],
+        ["report", "~no-such-user/run"],
+    ],
+    ids=" ".join,
+)
+def test_a_home_that_does_not_exist_is_named(failing: Failing, task: Path, command: list[str]) -> None:
+    said = failing(*(str(task) if word == "TASK" else word for word in command), code=2)
+    assert "no home directory for ~no-such-user" in said
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--set", "agnet.x=1"], "unknown setting agnet.x"),

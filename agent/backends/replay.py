@@ -10,7 +10,7 @@ from typing import Any, Final
 from agent.backends.base import Message, Reply, ToolCall, ToolSchema, Usage
 from agent.backends.sanitize import dump_object, unique_ids
 from agent.backends.script import Script, read_script
-from agent.config import BackendConfig
+from agent.config import BackendConfig, expanded
 from agent.errors import ConfigError, RecordError
 
 SCRIPT_NAME: Final = "turns.md"
@@ -37,7 +37,7 @@ class ReplayBackend:
     def from_config(cls, config: BackendConfig) -> "ReplayBackend":
         if not config.script:
             raise ConfigError("backend replay needs a script", hint="--script PATH (a run folder or a turns.md)")
-        return cls(Path(config.script).expanduser())
+        return cls(expanded(Path(config.script)))
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from agent.config import expanded
 from agent.errors import SandboxError
 
 PROBE: Final = (
@@ -49,7 +50,7 @@ def _find(python: str) -> Interpreter:
     links = {link.parent.parent for link in _link_chain(path)}
     folders = {folder.resolve() for folder in prefixes | links if folder.is_dir()} | {path.parent.parent}
     for folder in folders:
-        if len(folder.parts) < 2 or folder == Path.home():
+        if len(folder.parts) < 2 or folder == expanded(Path("~")):
             raise SandboxError(f"the interpreter {path} would show {folder} to the sandbox", hint=hint)
     return Interpreter(path, _outermost(folders))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from agent.config import expanded
 from agent.errors import TaskError
 
 MAX_BYTES: Final = 4 << 20
@@ -30,7 +31,7 @@ class Task:
 
 def load_task(path: Path) -> Task:
     """Read and parse a model.py. Raises TaskError with one line that names what is missing or wrong and where."""
-    path = path.expanduser().absolute()
+    path = expanded(path).absolute()
     text = _read(path)
     check_text(text, label=path.name)
     return Task(path=path, name=task_name(path), text=text, sha256=text_sha256(text))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from agent.config import Config, load_config
+from agent.config import Config, expanded, load_config
 from agent.errors import ConfigError, RecordError
 from agent.tasks.task import Task, text_sha256
 from agent.trajectory.writer import FULL_ERRNOS, record_error
@@ -34,7 +34,7 @@ class RunFolder:
 
         Raises ConfigError where `output` cannot be written, RecordError where the disk is full.
         """
-        output = output.expanduser().absolute()
+        output = expanded(output).absolute()
         hidden = output / f".new-{secrets.token_hex(8)}"
         try:
             output.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """An existing run. Raises ConfigError when `path` is none."""
-        folder = cls(path.expanduser().absolute())
+        folder = cls(expanded(path).absolute())
         for name in ("config.json", "task.json"):
             if not (folder.path / name).is_file():
                 raise ConfigError(f"{path} is not a run folder", hint=f"it has no {name}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from agent.assets import NAMES, asset
-from agent.config import BackendConfig, Config, api_key, cache_home
+from agent.config import BackendConfig, Config, api_key, cache_home, expanded
 from agent.errors import AgentError
 from agent.judging.target import resolve_target
 
@@ -53,7 +53,7 @@ def check_target(config: Config) -> Check:
 
 def check_storage(config: Config) -> Iterator[Check]:
     """The runs folder and the cache: there or makeable, writable, with room."""
-    yield _folder("runs folder", Path(config.run.output).expanduser().absolute(), "choose another one with -o")
+    yield _folder("runs folder", expanded(Path(config.run.output)).absolute(), "choose another one with -o")
     yield _folder("cache", cache_home(), "set CUDA_AGENT_CACHE")
 
 

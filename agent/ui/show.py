@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from agent.config import expanded
 from agent.errors import ConfigError
 from agent.trajectory.events import Event, ReplyEvent
 from agent.trajectory.folder import RunFolder
@@ -80,7 +81,7 @@ def parse_turns(text: str | None) -> Turns | None:
 
 def find_run(path: Path) -> RunFolder:
     """The run at `path`; for a folder of runs the one that was written to last. Raises ConfigError."""
-    path = path.expanduser()
+    path = expanded(path)
     if path.name == "events.jsonl":
         path = path.parent
     if not path.exists():
