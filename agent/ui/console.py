@@ -80,7 +80,10 @@ def make_console(*, stderr: bool = False, force_width: int | None = None) -> "Co
         def on_broken_pipe(self) -> None:
             raise  # called while BrokenPipeError is being handled; rich itself would end the process here
 
-    return Quiet(stderr=stderr, markup=False, highlight=False, emoji=False, width=force_width, soft_wrap=False)
+    console = Quiet(stderr=stderr, markup=False, highlight=False, emoji=False, width=force_width, soft_wrap=False)
+    if console.width < 1:  # COLUMNS=0, as some programs without a terminal set it: nothing at all would be printed
+        console.width = 80
+    return console
 
 
 def print_error(error: AgentError, *, debug: bool = False) -> None:

@@ -20,7 +20,7 @@ from agent.ui.narration import Narrator
 from agent.ui.outcome import Outcome, read_outcome
 from agent.ui.portable import make_portable, submitted_files
 from agent.ui.quantities import show_bytes, show_cost, show_duration, show_us
-from agent.ui.summaries import REWARD_WORDS, STOP_WORDS, rules_words
+from agent.ui.summaries import STOP_WORDS, reward_words, rules_words
 from agent.ui.tables import judged_words, shell_word
 from agent.ui.templates_env import render
 
@@ -68,7 +68,7 @@ def report_data(outcome: Outcome, judged: Path | None, files: list[Path]) -> dic
     progress, verdict = outcome.progress, outcome.verdict
     return {
         "title": outcome.task.name,
-        "headline": _headline(verdict),
+        "headline": _headline(verdict, scored=outcome.reward is not None),
         "accepted": verdict is not None and verdict.verdict == "accepted",
         "reasons": [(r.code, r.detail) for r in verdict.reasons] if verdict else [],
         "subject": f"Judged: {judged_words(outcome)}." if outcome.subject else "",
@@ -115,11 +115,10 @@ def markdown_escape(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", " ".join(safe(text).split()))
 
 
-def _headline(verdict: Verdict | None) -> str:
+def _headline(verdict: Verdict | None, *, scored: bool) -> str:
     if verdict is None:
         return "nothing was judged"
-    reward = f", reward {verdict.reward}: {REWARD_WORDS[verdict.reward]}" if verdict.reward is not None else ""
-    return verdict.verdict + reward
+    return verdict.verdict + reward_words(verdict, scored=scored)
 
 
 def _times(verdict: Verdict | None) -> list[tuple[str, str, str, str, str]]:

@@ -108,6 +108,13 @@ def verdict_of(event: VerdictEvent | None) -> Verdict | None:
         return None
 
 
+def reward_words(verdict: Verdict, *, scored: bool) -> str:
+    """`, reward 2: …`; `scored` is false where the run got none: trouble or a person ended it, not the model."""
+    if verdict.reward is None:
+        return ""
+    return f", reward {verdict.reward}: {REWARD_WORDS[verdict.reward]}" if scored else ", not scored: it was cut off"
+
+
 def verdict_words(verdict: Verdict) -> str:
     """`accepted, reward 3: 1.93× over eager, 1.21× over torch.compile`."""
     if verdict.verdict != "accepted":

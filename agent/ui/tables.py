@@ -10,7 +10,7 @@ from agent.judging.reports import Verdict
 from agent.ui.console import one_line, safe
 from agent.ui.outcome import Outcome
 from agent.ui.quantities import show_cost, show_count, show_duration, show_ratio, show_speedup, show_us
-from agent.ui.summaries import REWARD_WORDS, STOP_WORDS, rules_words, verdict_words
+from agent.ui.summaries import STOP_WORDS, reward_words, rules_words, verdict_words
 
 _CALL_STYLES = {"faster": "green", "slower": "red", "inconclusive": "yellow"}
 _VERDICT_STYLES = {"accepted": "bold green", "rejected": "bold red", "error": "bold yellow"}
@@ -19,7 +19,7 @@ _VERDICT_STYLES = {"accepted": "bold green", "rejected": "bold red", "error": "b
 def print_outcome(console: Console, outcome: Outcome) -> None:
     """The end of `agent optimize`."""
     console.print()
-    print_headline(console, outcome.task.name, outcome.verdict)
+    print_headline(console, outcome.task.name, outcome.verdict, scored=outcome.reward is not None)
     if outcome.verdict:
         print_times(console, outcome.verdict)
     _facts(console, _outcome_facts(outcome))
@@ -76,14 +76,13 @@ def _cell(value: str | Text) -> Text:
     return value if isinstance(value, Text) else Text(safe(value))
 
 
-def print_headline(console: Console, title: str, verdict: Verdict | None) -> None:
+def print_headline(console: Console, title: str, verdict: Verdict | None, *, scored: bool = True) -> None:
     line = Text(f"{safe(title)}: ", style="bold")
     if verdict is None:
         line.append("nothing was judged", style="bold yellow")
     else:
         line.append(verdict.verdict, style=_VERDICT_STYLES[verdict.verdict])
-        if verdict.reward is not None:
-            line.append(f", reward {verdict.reward}: {REWARD_WORDS[verdict.reward]}")
+        line.append(reward_words(verdict, scored=scored))
     console.print(line)
     for reason in verdict.reasons if verdict else ():
         console.print(Text(f"  ✗ {reason.code}: {safe(reason.detail)}", style="red"), soft_wrap=not console.is_terminal)

@@ -87,3 +87,9 @@ def test_an_output_that_is_full_is_named() -> None:
     assert done.returncode == 3
     assert done.stderr.startswith("error: [Errno 28] No space left on device")
     assert "fault in cuda-agent" not in done.stderr
+
+
+def test_a_width_of_zero_hides_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    make_console().print("something")
+    assert capsys.readouterr().out == "something\n"

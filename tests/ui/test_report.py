@@ -159,3 +159,23 @@ def test_a_submission_can_be_used_without_the_harness(tmp_path: Path) -> None:
         [sys.executable, str(run.folder.best / "use.py")], cwd=tmp_path, capture_output=True, text=True, env=env
     )
     assert "differs from Model by at most 0 " in compared.stdout, compared.stderr
+
+
+@pytest.mark.parametrize(
+    ("reason", "reward", "words"),
+    [
+        (StopReason.SANDBOX, None, "rejected, not scored: it was cut off"),
+        (StopReason.SUBMITTED, -1, "rejected, reward -1"),
+    ],
+)
+def test_trouble_is_not_shown_as_a_bad_kernel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], reason: StopReason, reward: int | None, words: str
+) -> None:
+    run = Recorder(tmp_path)
+    run.stop(reason)
+    run.verdict("final", rejected())
+    run.end(reason, reward=reward)
+    assert main(["show", str(run.folder.path)]) == 0
+    assert words in capsys.readouterr().out
+    assert main(["report", str(run.folder.path)]) == 0
+    assert words in (run.folder.path / "report.md").read_text().replace("\\", "")
