@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXAMPLE ?= examples/gelu-bias-residual/model.py
+EXAMPLE ?= examples/softmax-scale-mask/model.py
 # Exact versions; `make install CONSTRAINTS=` resolves freely within the ranges of pyproject.toml.
 CONSTRAINTS ?= -c .ci/constraints.txt
 
