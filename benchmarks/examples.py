@@ -29,6 +29,8 @@ def judged(submission: Path, *, sandbox: str) -> dict:
         "--json",
     ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    if not done.stdout:
+        sys.exit(done.stderr.strip())
     return json.loads(done.stdout)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from agent.backends.script import Script, read_script
 from agent.tasks.task import load_task
+from agent.trajectory.reader import read_events
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/model.py"))
@@ -64,3 +65,13 @@ def test_the_computation_compiles_for_plain_x86_too(example: Path, tmp_path: Pat
             argv = ["g++", "-O1", "-fopenmp", "-std=c++17", "-Wall", "-Wextra", "-Werror", *flags, "-c", str(kernel)]
             done = subprocess.run([*argv, "-o", str(tmp_path / "k.o")], capture_output=True, text=True, timeout=60)
             assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.name)
+def test_a_recorded_run_is_of_this_task_and_was_judged_faster_than_torch_compile(folder: Path) -> None:
+    events = list(read_events(folder / "run" / "events.jsonl"))
+    assert events[0].task_sha256 == load_task(folder / "model.py").sha256
+    calls = [event.verdict["speedup"]["compile"]["call"] for event in events if event.type == "verdict"]
+    assert "faster" in calls
+    assert events[-1].type == "run_end"
+    assert (folder / "run" / "best" / "model.py").read_bytes() == (folder / "model.py").read_bytes()

@@ -47,7 +47,7 @@ def test_the_profile_that_the_engine_was_given(engine: Any, opener: Opener) -> N
     assert config["User"].split(":")[0] not in ("", "0")
     labels = config["Labels"]
     assert labels["org.cuda-agent.run"] == "r1" and labels["org.cuda-agent.pid"] == str(os.getpid())
-    assert {"org.cuda-agent.host", "org.cuda-agent.boot", "org.cuda-agent.deadline"} <= set(labels)
+    assert {"org.cuda-agent.host", "org.cuda-agent.boot"} <= set(labels)
 
 
 def test_describe_names_engine_image_and_user(opener: Opener) -> None:
