@@ -1,6 +1,7 @@
 """Which folders of the host a Python interpreter needs, so that a sandbox can show exactly those."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -8,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from agent.config import expanded
 from agent.errors import SandboxError
 
 PROBE: Final = (
@@ -49,8 +49,9 @@ def _find(python: str) -> Interpreter:
         raise SandboxError(f"{path} does not run as a Python interpreter: {error}", hint=hint) from error
     links = {link.parent.parent for link in _link_chain(path)}
     folders = {folder.resolve() for folder in prefixes | links if folder.is_dir()} | {path.parent.parent}
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - never raises where there is no home
     for folder in folders:
-        if len(folder.parts) < 2 or folder == expanded(Path("~")):
+        if len(folder.parts) < 2 or folder == home:
             raise SandboxError(f"the interpreter {path} would show {folder} to the sandbox", hint=hint)
     return Interpreter(path, _outermost(folders))
 
