@@ -32,8 +32,13 @@ RANKS = {
     "agent.loop.play": 4,
     "agent.loop.episode": 5,
     "agent.ui": 6,
-    "agent.cli": 7,
-    "agent.__main__": 8,
+    "agent.batch": 6,
+    "agent.environments": 6,
+    "agent.export": 6,
+    "agent.view": 6,
+    "agent.commands": 7,
+    "agent.cli": 8,
+    "agent.__main__": 9,
 }
 
 
