@@ -6,7 +6,7 @@ EXAMPLE ?= examples/softmax-scale-mask/model.py
 # Exact versions; `make install CONSTRAINTS=` resolves freely within the ranges of pyproject.toml.
 CONSTRAINTS ?= -c .ci/constraints.txt
 
-.PHONY: demo test lint install install-dev bench clean
+.PHONY: demo test lint install install-dev install-trainers bench clean
 
 demo: install ## install into .venv, then optimize a real task by the turns that ship with it
 	$(BIN)/agent optimize $(EXAMPLE)
@@ -21,6 +21,9 @@ lint: install-dev
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
+
+install-trainers: install-dev ## TRL, verl and verifiers, so that the tests of exports and environments meet the real ones
+	$(BIN)/pip install --quiet --no-deps -r .ci/trainers.txt
 
 $(VENV)/bin/pip:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python >= 3.11 is needed: make PYTHON=python3.12 …'; exit 2; }
