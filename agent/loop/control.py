@@ -1,6 +1,7 @@
-"""How a person or a program watches and steers a running episode: flags, the operator's answers, and the listener."""
+"""How a person or a program watches and steers a running episode: flags, answers, the listener, the device's lease."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -49,6 +50,17 @@ class Listener(Protocol):
     def on_event(self, event: Event) -> None: ...
 
     def on_status(self, status: Status) -> None: ...
+
+
+class Device(Protocol):
+    """What a measurement needs for itself (a GPU, the quiet of all cores), shared by several episodes."""
+
+    def lease(self, *, leave: Callable[[], bool]) -> AbstractContextManager[None]:
+        """Entering waits until the device is free; it asks `leave` at least twice a second meanwhile.
+
+        Raises agent.loop.waiting.Interrupted, without the lease, soon after `leave` turned true.
+        """
+        ...
 
 
 class SilentListener:

@@ -6,7 +6,6 @@ Everything is in the log before it counts, so that `resume_episode` goes on wher
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import Final
 
 from agent import __version__
 from agent.backends.base import Backend
@@ -17,18 +16,18 @@ from agent.judging.sandboxes import episode_spec
 from agent.judging.target import resolve_target
 from agent.judging.tool_runs import Rules
 from agent.loop.actions import tool_schemas
-from agent.loop.control import Controls, Listener, Operator, Phase, Status
+from agent.loop.control import Controls, Device, Listener, Operator, Phase, Status
 from agent.loop.conversation import Conversation
 from agent.loop.judgement import Judgement, judge_run, recorded_judgement, verdict_record
 from agent.loop.keeping import restore_best
 from agent.loop.ledger import Ledger
 from agent.loop.limits import Clock, Stop
-from agent.loop.opening import first_messages, lay_out
+from agent.loop.opening import Seed, first_messages, keep_seed, lay_out, opening_length
 from agent.loop.play import play
 from agent.loop.result import EpisodeResult, reward_of
 from agent.loop.session import Log, Session
 from agent.loop.steps import recover, redo
-from agent.loop.waiting import Interrupted, wait_for_sandboxes
+from agent.loop.waiting import Interrupted, leased, wait_for_sandboxes
 from agent.loop.workbench import LOGS, Workbench
 from agent.sandbox.base import Mount, Sandbox
 from agent.sandbox.labels import RUN
@@ -39,7 +38,6 @@ from agent.trajectory.folder import RunFolder
 from agent.trajectory.reader import read_events
 from agent.trajectory.writer import EventWriter
 
-OPENING_MESSAGES: Final = 2
 __all__ = ["EpisodeResult", "resume_episode", "run_episode"]
 
 
@@ -52,8 +50,10 @@ def run_episode(
     listener: Listener,
     operator: Operator | None = None,
     controls: Controls | None = None,
+    device: Device | None = None,
+    seed: Seed | None = None,
 ) -> EpisodeResult:
-    """Run or go on with an episode in `folder`.
+    """Run or go on with an episode in `folder`. `device` is leased for what is timed; `seed` is what it begins with.
 
     Raises TaskError, ConfigError, SandboxError or JudgeError when it cannot begin (nothing is recorded then), and
     BackendError when the model could not be asked even once. Later trouble is a stop reason; what there is, is judged.
@@ -72,9 +72,10 @@ def run_episode(
                 listener=listener,
                 operator=operator,
                 controls=controls or Controls(),
+                device=device,
             )
             try:
-                return episode.run()
+                return episode.run(seed)
             except AgentError:
                 if log.ledger.started is None:
                     folder.discard()
@@ -88,8 +89,13 @@ def resume_episode(
     listener: Listener,
     operator: Operator | None = None,
     controls: Controls | None = None,
+    device: Device | None = None,
+    seed: Seed | None = None,
 ) -> EpisodeResult:
-    """Go on where the log ends: in the loop, before the judge, or (finished) with the recorded result at once."""
+    """Go on where the log ends: in the loop, before the judge, or (finished) with the recorded result at once.
+
+    `seed` matters only to a run that died before it had kept its own.
+    """
     return run_episode(
         folder.config(),
         folder.task(),
@@ -98,6 +104,8 @@ def resume_episode(
         listener=listener,
         operator=operator,
         controls=controls,
+        device=device,
+        seed=seed,
     )
 
 
@@ -125,13 +133,16 @@ class _Episode:
         listener: Listener,
         operator: Operator | None,
         controls: Controls,
+        device: Device | None,
     ) -> None:
         self.config, self.task, self.folder, self.log = config, task, folder, log
         self.backend, self.listener, self.operator, self.controls = backend, listener, operator, controls
+        self.device = device
+        self.seed: Seed | None = None
         self.rules = Rules.of(config.judge, target=resolve_target(config.judge))
         self.clock = Clock(earlier_s=log.ledger.active_s)
 
-    def run(self) -> EpisodeResult:
+    def run(self, seed: Seed | None) -> EpisodeResult:
         ledger = self.log.ledger
         if ledger.started is not None and ledger.started.task_sha256 != self.task.sha256:
             raise ConfigError(
@@ -139,6 +150,7 @@ class _Episode:
             )
         if ledger.end is not None:
             return self._recorded(ledger.end)
+        self.seed = keep_seed(self.folder, seed if ledger.started is None else None)
         sandbox = pinned(self.config.sandbox, target=self.rules.target)
         self.config = self.config.model_copy(update={"sandbox": sandbox})
         if ledger.stop is not None:
@@ -169,6 +181,7 @@ class _Episode:
                 operator=self.operator,
                 controls=self.controls,
                 clock=self.clock,
+                device=self.device,
             )
             return play(session, lambda: self._begin(session))
 
@@ -177,7 +190,7 @@ class _Episode:
         if self.log.ledger.started is None:
             self._status("preparing", "inspecting the task")
             wait_for_sandboxes(lambda opened: inspect(self.config, self.task, opened=opened), leave=self._leaving)
-            lay_out(self.folder.workspace, self.task)
+            lay_out(self.folder.workspace, self.task, seed=self.seed)
         self._status("preparing", "warming the cache")
         cache = wait_for_sandboxes(lambda opened: warm(self.config, self.task, opened=opened), leave=self._leaving)
         self._status("preparing", "starting the sandbox")
@@ -211,8 +224,8 @@ class _Episode:
         else:
             recovery = recover(session)
             session.log.record(Resumed, pending=(recovery.call.id,) if recovery and recovery.lost else ())
-        if session.ledger.messages < OPENING_MESSAGES:
-            opening = first_messages(self.config, self.task, self.rules, session.bench.sandbox)
+        if session.ledger.messages < opening_length(self.seed):
+            opening = first_messages(self.config, self.task, self.rules, session.bench.sandbox, seed=self.seed)
             for message in opening[session.ledger.messages :]:
                 session.log.record(MessageEvent, message=message)
         if recovery is not None:
@@ -227,7 +240,8 @@ class _Episode:
                 self.folder,
                 self.log,
                 disk_full=stop.reason is StopReason.DISK_FULL,
-                leave=lambda: self.controls.quit_requested,
+                leave=self._quitting,
+                lease=lambda: leased(self.device, clock=self.clock, leave=self._quitting),
             )
         except Interrupted:
             return self._left()
@@ -245,6 +259,9 @@ class _Episode:
 
     def _leaving(self) -> bool:
         return self.controls.leaving
+
+    def _quitting(self) -> bool:
+        return self.controls.quit_requested
 
     def _end(self, stop: Stop, judgement: Judgement, reward: int | None) -> None:
         """The last event, unless something is still owed: a run whose judgement failed can be resumed to be judged."""

@@ -1,6 +1,7 @@
 """The end of an episode: the workspace as it was left and the best submission are judged, in fresh sandboxes."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -20,6 +21,7 @@ from agent.trajectory.folder import RunFolder
 
 Subject = Literal["final", "best"]
 NOTHING: Final = ""
+Lease = Callable[[], AbstractContextManager[object]]
 
 
 @dataclass
@@ -39,9 +41,18 @@ class Judgement:
 
 
 def judge_run(
-    config: Config, task: Task, folder: RunFolder, log: Log, *, disk_full: bool, leave: Callable[[], bool]
+    config: Config,
+    task: Task,
+    folder: RunFolder,
+    log: Log,
+    *,
+    disk_full: bool,
+    leave: Callable[[], bool],
+    lease: Lease = nullcontext,
 ) -> Judgement:
     """Judge best and final, once where they are the same; verdicts that the log holds already are taken from there.
+
+    `lease` is held while something is really built and timed, not for a workspace that holds no submission.
 
     Raises Interrupted soon after `leave` turns true; the log then holds what was judged until then.
     """
@@ -53,7 +64,8 @@ def judge_run(
         if sha256 not in known:
             try:
                 tool_log = None if disk_full else folder.logs / f"judge-{subject}.log"
-                known[sha256] = _judge(config, task, path, tool_log, leave)
+                with lease() if sha256 != NOTHING else nullcontext():
+                    known[sha256] = _judge(config, task, path, tool_log, leave)
             except (JudgeError, SandboxError, OSError) as error:
                 judgement.errors.append(f"{subject}: {error}")
                 continue

@@ -77,7 +77,8 @@ class Ledger:
     def apply(self, event: Event) -> None:
         self.seq = event.seq + 1
         if self._last_t and not isinstance(event, Resumed):
-            self.active_s += max(0.0, event.t - self._last_t)
+            waited_s = event.device_wait_s if isinstance(event, ObservationEvent) else 0.0
+            self.active_s += max(0.0, event.t - self._last_t - waited_s)
         self._last_t = event.t
         match event:
             case RunStart():

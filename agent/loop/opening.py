@@ -1,19 +1,26 @@
-"""How an episode begins: the workspace, the facts about the target, and the first messages."""
+"""How an episode begins: the workspace, the facts about the target, the first messages, and a seed of earlier tries."""
 
+import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from agent.assets import asset
 from agent.backends.base import Message
 from agent.config import Config
+from agent.errors import ConfigError, RecordError
 from agent.judging.sandboxes import SKILL_NAME
 from agent.judging.tool_runs import Rules
 from agent.loop.prompts import render
 from agent.sandbox.base import SKILL, WORKSPACE, Sandbox
+from agent.sandbox.snapshot import SnapshotError, copy_submission
 from agent.tasks.task import Task
+from agent.trajectory.folder import RunFolder
+from agent.trajectory.writer import record_error
 
 FACTS_TIMEOUT_S: Final = 30.0
+SEED_NOTES: Final = "seed.json"
 HEADER: Final = Path("binding") / "binding_registry.h"
 # Printed as `key: value` lines; whatever is missing in a sandbox prints nothing.
 FACTS: Final = r"""
@@ -30,11 +37,52 @@ echo "GPU: $(nvidia-smi --query-gpu=name,compute_cap,memory.total --format=csv,n
 """
 
 
-def lay_out(workspace: Path, task: Task) -> None:
-    """What the model finds: the task's text for reading and the header that kernels include. Safe to repeat."""
+@dataclass(frozen=True)
+class Seed:
+    """What a new episode begins with: a submission folder (None: only words) and what was tried before, as a text."""
+
+    folder: Path | None
+    notes: str
+
+
+def keep_seed(folder: RunFolder, seed: Seed | None) -> Seed | None:
+    """The run's seed, kept in the run itself before anything else happens, so that a resumed run has the same opening.
+
+    What the run holds already wins. Raises ConfigError when the seed's folder holds no submission, RecordError.
+    """
+    kept = read_seed(folder)
+    if kept is not None or seed is None:
+        return kept
+    try:
+        if seed.folder is not None:
+            copy_submission(seed.folder, folder.seed)
+    except SnapshotError as error:
+        raise ConfigError(f"{seed.folder} cannot be a seed: {error}") from error
+    except OSError as error:
+        raise record_error(folder.seed, error) from error
+    folder.write_json(SEED_NOTES, {"schema_version": 1, "notes": seed.notes})  # last: what makes the seed count
+    return read_seed(folder)
+
+
+def read_seed(folder: RunFolder) -> Seed | None:
+    """The seed that a run was begun with. Raises RecordError where its record is damaged."""
+    path = folder.path / SEED_NOTES
+    try:
+        notes = str(json.loads(path.read_bytes())["notes"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RecordError(f"{path} cannot be read: {error!r}") from error
+    return Seed(folder.seed if folder.seed.is_dir() else None, notes)
+
+
+def lay_out(workspace: Path, task: Task, *, seed: Seed | None = None) -> None:
+    """What the model finds: the task's text, the header that kernels include, a seed's files. Safe to repeat."""
     (workspace / "kernels").mkdir(parents=True, exist_ok=True)
     (workspace / "model.py").write_bytes(task.text.encode("utf-8"))
     shutil.copyfile(asset("tools") / HEADER, workspace / HEADER.name)
+    if seed is not None and seed.folder is not None:
+        shutil.copytree(seed.folder, workspace, dirs_exist_ok=True)
 
 
 def target_facts(sandbox: Sandbox) -> dict[str, str]:
@@ -44,8 +92,15 @@ def target_facts(sandbox: Sandbox) -> dict[str, str]:
     return {key: value.strip(" ,") for key, _, value in pairs if value.strip(" ,")}
 
 
-def first_messages(config: Config, task: Task, rules: Rules, sandbox: Sandbox) -> tuple[Message, Message]:
-    """The system prompt (role, actions, limits, skill) and the task."""
+def opening_length(seed: Seed | None) -> int:
+    """How many messages first_messages gives."""
+    return 2 if seed is None else 3
+
+
+def first_messages(
+    config: Config, task: Task, rules: Rules, sandbox: Sandbox, *, seed: Seed | None = None
+) -> tuple[Message, ...]:
+    """The system prompt (role, actions, limits, skill), the task, and what was tried before where there is a seed."""
     system = render(
         "system",
         workspace=WORKSPACE,
@@ -56,10 +111,16 @@ def first_messages(config: Config, task: Task, rules: Rules, sandbox: Sandbox) -
         limits=config.limits,
         cpus=config.sandbox.cpus,
     )
-    return (
+    opening = (
         Message(role="system", content=system),
         Message(role="user", content=render("task", task=task, rules=rules)),
     )
+    return opening if seed is None else (*opening, Message(role="user", content=_told(seed)))
+
+
+def _told(seed: Seed) -> str:
+    files = [path.relative_to(seed.folder) for path in seed.folder.rglob("*") if path.is_file()] if seed.folder else []
+    return render("seed", files=sorted(map(str, files)), notes=seed.notes.strip())
 
 
 def skill_text() -> str:

@@ -2,15 +2,17 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agent.backends.base import Backend, Message
 from agent.config import Config
-from agent.loop.control import Controls, Listener, Operator, Phase, Status
+from agent.loop.control import Controls, Device, Listener, Operator, Phase, Status
 from agent.loop.conversation import Conversation
 from agent.loop.ledger import Ledger
 from agent.loop.limits import Clock
+from agent.loop.waiting import leased
 from agent.loop.workbench import Workbench
 from agent.trajectory.events import Event, MessageEvent
 from agent.trajectory.folder import RunFolder
@@ -48,6 +50,7 @@ class Session:
     operator: Operator | None
     controls: Controls
     clock: Clock
+    device: Device | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -59,6 +62,12 @@ class Session:
 
     def status(self, phase: Phase, detail: str) -> None:
         self.listener.on_status(Status(phase, detail, self.ledger.turns, time.time()))
+
+    def leased(self) -> AbstractContextManager[float]:
+        """Holds the device; gives the seconds waited for it. Raises Interrupted when a person asks to leave first."""
+        if self.device is not None:
+            self.status("acting", "waiting for the device")
+        return leased(self.device, clock=self.clock, leave=lambda: self.controls.leaving)
 
     def ask(self, question: Callable[[Operator], Any]) -> Any:
         """Put something to the operator; the time until the answer does not count."""

@@ -1,6 +1,6 @@
 """The two steps of an episode, recorded as they happen: think (one reply of the model) and act (one of its calls)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from agent.backends.base import Reply, ToolCall
@@ -165,6 +165,18 @@ def _execute(session: Session, call: ToolCall, action: Action) -> None:
 
 
 def _perform(session: Session, action: Action) -> Outcome:
+    if not _measures(session, action):
+        return _run(session, action)
+    with session.leased() as waited_s:
+        return replace(_run(session, action), device_wait_s=waited_s)
+
+
+def _measures(session: Session, action: Action) -> bool:
+    """Whether nothing else may run on the device meanwhile."""
+    return action.name == "profile" or (action.name == "verify" and session.bench.rules.target == "cuda")
+
+
+def _run(session: Session, action: Action) -> Outcome:
     limits = session.config.limits
     is_tool = action.name in ("compile", "verify", "profile")
     timeout_s = command_timeout_s(
@@ -214,6 +226,7 @@ def _observe(session: Session, call: ToolCall, outcome: Outcome) -> None:
         status=outcome.status,
         exit_code=outcome.exit_code,
         duration_s=outcome.duration_s,
+        device_wait_s=outcome.device_wait_s,
         report=outcome.report,
         log=outcome.log,
         diff=outcome.diff,

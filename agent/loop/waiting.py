@@ -5,11 +5,14 @@ A call that is given up on keeps its thread until it returns; the thread is a da
 touches the log.
 """
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
+from agent.loop.control import Device
+from agent.loop.limits import Clock
 from agent.sandbox.base import Sandbox
 
 T = TypeVar("T")
@@ -86,6 +89,19 @@ def wait_for_sandboxes(call: Callable[[Callable[[Sandbox], None]], T], *, leave:
             sandbox.close()
 
     return wait_for(lambda: call(tell), leave=leave, give_up=close)
+
+
+@contextlib.contextmanager
+def leased(device: Device | None, *, clock: Clock, leave: Callable[[], bool]) -> Iterator[float]:
+    """Holds the device; gives the seconds that were waited for it, which do not count on the clock."""
+    if device is None:
+        yield 0.0
+        return
+    began = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        with clock.stopped():
+            stack.enter_context(device.lease(leave=leave))
+        yield time.monotonic() - began
 
 
 def _why_leave(leave: Callable[[], bool], deadline: float | None) -> Exception | None:

@@ -34,6 +34,7 @@ class Outcome:
     status: ObservationStatus
     exit_code: int | None = None
     duration_s: float = 0.0
+    device_wait_s: float = 0.0
     report: dict[str, Any] | None = None
     log: str | None = None
     diff: str | None = None

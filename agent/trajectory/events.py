@@ -126,6 +126,8 @@ class ObservationEvent(_Event):
     status: Literal["ok", "failed", "timeout", "oom", "invalid", "denied", "not_executed"]
     exit_code: int | None = None
     duration_s: float = 0.0
+    device_wait_s: float = 0.0
+    """What a measurement waited for its device; not the episode's time."""
     report: dict[str, Any] | None = None
     log: str | None = None
     diff: str | None = None

@@ -82,6 +82,10 @@ class RunFolder:
         return self.path / "best"
 
     @property
+    def seed(self) -> Path:
+        return self.path / "seed"
+
+    @property
     def logs(self) -> Path:
         return self.path / "logs"
 
