@@ -1,0 +1,245 @@
+"""What an executor is: jobs in, reports out; and `run_job`, the one function that runs a job wherever that is.
+
+A job is one attempt at one sample of one task. The driver submits at most `slots` jobs at a time and takes reports from
+`next_report`; draining is not submitting any more. What a job came to is on disk before its Done is reported, so that a
+lost report costs nothing: the driver reads the folder again.
+"""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, Protocol
+
+from agent.backends.registry import make_backend
+from agent.batch.faults import Fault, backend_fault, detail_of, fault_of, stop_fault
+from agent.batch.patience import PatientBackend
+from agent.config import Config
+from agent.errors import AgentError, ConfigError, RecordError
+from agent.loop.control import Controls, Device, Listener, SilentListener, Status
+from agent.loop.episode import EpisodeResult, resume_episode, run_episode
+from agent.loop.opening import Seed
+from agent.tasks.task import Task
+from agent.trajectory.events import Event, StopReason
+from agent.trajectory.folder import RunFolder
+from agent.trajectory.stored import read_ending
+
+Outcome = Literal["settled", "failed", "left", "refused"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One attempt, complete in itself: it can be pickled and run on another machine that sees the same folder.
+
+    `folder` is the sample's (`tasks/<task>/<k>`); `config` already names this sample's script where there is one. `run`
+    is the run to go on with, None for a new one. `patient`: an outage leaves the run instead of ending it.
+    """
+
+    task: Task
+    sample: int
+    attempt: int
+    folder: Path
+    config: Config
+    run: Path | None = None
+    seed: Seed | None = None
+    patient: bool = True
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.task.name, self.sample
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a job came to. `run` is None where nothing was recorded.
+
+    settled: a verdict that stays is on disk. failed: `fault` says what, by the error table. left: to be gone on with
+    (asked to quit, or `fault` is an outage or a setup error). refused: the task is none. Counts are the whole run's.
+    """
+
+    job: Job
+    outcome: Outcome
+    run: Path | None = None
+    fault: Fault | None = None
+    detail: str = ""
+    reason: StopReason | None = None
+    reward: int | None = None
+    turns: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float | None = 0.0
+    seconds: float = 0.0
+    device_wait_s: float = 0.0
+    device_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A running job did something: an event was recorded, or its phase changed. Executors may leave these out."""
+
+    key: tuple[str, int]
+    run: Path | None = None
+    event: Event | None = None
+    status: Status | None = None
+
+
+Report = Done | Moved
+
+
+class MeteredDevice(Device, Protocol):
+    """A device of one job that counts how long it was waited for and held."""
+
+    waited_s: float
+    held_s: float
+
+
+class Executor(Protocol):
+    """Runs jobs at once, each exactly once; a job whose worker is lost is reported as Done with Fault.WORKER."""
+
+    @property
+    def slots(self) -> int:
+        """How many jobs run side by side at most; may change while it runs."""
+        ...
+
+    def submit(self, job: Job) -> None:
+        """Start one job. The driver never has more than `slots` submitted."""
+        ...
+
+    def next_report(self, *, timeout_s: float) -> Report | None:
+        """The next report, None when none came in time. Called from one thread."""
+        ...
+
+    def stop(self, *, judge: bool) -> None:
+        """End what runs: with a judgement of what there is, or (judge false) left to be resumed. Callable twice."""
+        ...
+
+    def close(self) -> None:
+        """Free everything; what still runs is left."""
+        ...
+
+
+def run_job(
+    job: Job,
+    *,
+    listener: Listener | None = None,
+    controls: Controls | None = None,
+    device: MeteredDevice | None = None,
+) -> Done:
+    """Run or go on with one episode and say how it ended. Never raises: what went wrong is a typed fault."""
+    controls, began = controls or Controls(), time.monotonic()
+    trail = _Trail(listener or SilentListener())
+    try:
+        done = _attempt(job, trail, controls, device)
+    except Exception as error:  # noqa: BLE001 - the edge where a fault becomes a recorded class
+        done = _raised(job, trail, error)
+    return _measured(done, began, device)
+
+
+class _Trail:
+    """Passes everything on, and remembers whether anything was recorded."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self.run: Path | None = None
+        self.recorded = False
+
+    def on_event(self, event: Event) -> None:
+        self.recorded = True
+        self._listener.on_event(event)
+
+    def on_status(self, status: Status) -> None:
+        self._listener.on_status(status)
+
+
+def _attempt(job: Job, trail: _Trail, controls: Controls, device: MeteredDevice | None) -> Done:
+    folder = _stored(job.run) if job.run else RunFolder.create(job.folder, job.task, job.config)
+    trail.run = folder.path
+    inner = make_backend(job.config.backend, task_sha256=job.task.sha256, cancelled=lambda: controls.leaving)
+    patient = PatientBackend(inner, controls) if job.patient else None
+    backend = patient or inner
+    try:
+        if job.run:
+            result = resume_episode(
+                folder, backend=backend, listener=trail, controls=controls, device=device, seed=job.seed
+            )
+        else:
+            result = run_episode(
+                job.config,
+                job.task,
+                folder,
+                backend=backend,
+                listener=trail,
+                controls=controls,
+                device=device,
+                seed=job.seed,
+            )
+    finally:
+        backend.close()
+    trouble = patient.trouble if patient else None
+    if not result.finished:
+        fault = backend_fault(trouble) if trouble else None
+        return _done(job, result, "left", fault, detail_of(trouble) if trouble else "")
+    return _finished(job, folder, result)
+
+
+def _stored(path: Path) -> RunFolder:
+    """A run that cannot be opened is damaged, not the user's mistake."""
+    try:
+        folder = RunFolder.open(path)
+        folder.config()
+        folder.task()
+    except ConfigError as error:
+        raise RecordError(str(error)) from error
+    return folder
+
+
+def _finished(job: Job, folder: RunFolder, result: EpisodeResult) -> Done:
+    verdicts = [verdict for verdict in (result.best, result.final) if verdict is not None]
+    for verdict in verdicts:
+        if verdict.verdict == "error" and all(reason.code.startswith("task.") for reason in verdict.reasons):
+            told = "; ".join(f"{reason.detail} [{reason.code}]" for reason in verdict.reasons)
+            return _done(job, result, "refused", Fault.TASK, told or "the task cannot be judged")
+    if result.judge_errors:
+        return _done(job, result, "failed", Fault.JUDGE, "; ".join(result.judge_errors))
+    if result.reward is None and result.reason.infrastructure:
+        return _done(job, result, "failed", stop_fault(result.reason), result.detail)
+    if result.reward is None and any(verdict.verdict == "error" for verdict in verdicts):
+        return _done(job, result, "failed", Fault.JUDGE, "the judge stumbled twice")
+    ending = read_ending(folder)
+    if ending is None or not ending.settled:
+        return _done(job, result, "failed", Fault.RECORD, "the verdict could not be recorded")
+    return _done(job, result, "settled", None, "")
+
+
+def _done(job: Job, result: EpisodeResult, outcome: Outcome, fault: Fault | None, detail: str) -> Done:
+    return Done(
+        job=job,
+        outcome=outcome,
+        run=result.run_dir,
+        fault=fault,
+        detail=" ".join(detail.split())[:500],
+        reason=result.reason,
+        reward=result.reward,
+        turns=result.turns,
+        prompt_tokens=result.prompt_tokens,
+        completion_tokens=result.completion_tokens,
+        cost_usd=result.cost_usd,
+        seconds=result.wall_s,
+    )
+
+
+def _raised(job: Job, trail: _Trail, error: Exception) -> Done:
+    fault = fault_of(error)
+    run = trail.run if job.run or trail.recorded else None
+    if run is None and trail.run is not None and not isinstance(error, AgentError):
+        RunFolder(trail.run).discard()
+    outcome: Outcome = "refused" if fault is Fault.TASK else "left" if fault is Fault.SETUP else "failed"
+    return Done(job=job, outcome=outcome, run=run, fault=fault, detail=detail_of(error))
+
+
+def _measured(done: Done, began: float, device: MeteredDevice | None) -> Done:
+    return replace(
+        done,
+        seconds=done.seconds or time.monotonic() - began,
+        device_wait_s=device.waited_s if device else 0.0,
+        device_s=device.held_s if device else 0.0,
+    )
