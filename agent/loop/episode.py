@@ -1,11 +1,14 @@
 """One task from start to verdict: prepare, run the graph, judge whatever stopped it, record, return.
 
-Everything is in the log before it counts, so that `resume_episode` goes on wherever a killed process stopped.
+Everything is in the log before it counts, so that `resume_episode` goes on wherever a killed process stopped. Whoever
+owns the policy (the graph here, a trainer in agent/environments) plays between the same `Episode.open` and `finish`.
 """
 
 import contextlib
 import time
 from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
 
 from agent import __version__
 from agent.backends.base import Backend
@@ -38,7 +41,7 @@ from agent.trajectory.folder import RunFolder
 from agent.trajectory.reader import read_events
 from agent.trajectory.writer import EventWriter
 
-__all__ = ["EpisodeResult", "resume_episode", "run_episode"]
+__all__ = ["Episode", "EpisodeResult", "resume_episode", "run_episode"]
 
 
 def run_episode(
@@ -60,26 +63,21 @@ def run_episode(
     """
     if config.run.confirm and operator is None:
         raise ConfigError("confirming each action needs somebody to ask", hint="run without --confirm")
-    with folder.lock():
-        restore_best(folder)
-        with _open_log(folder, listener) as log:
-            episode = _Episode(
-                config,
-                task,
-                folder,
-                log,
-                backend=backend,
-                listener=listener,
-                operator=operator,
-                controls=controls or Controls(),
-                device=device,
-            )
-            try:
-                return episode.run(seed)
-            except AgentError:
-                if log.ledger.started is None:
-                    folder.discard()
-                raise
+    with Episode(
+        config,
+        task,
+        folder,
+        backend=backend,
+        listener=listener,
+        operator=operator,
+        controls=controls or Controls(),
+        device=device,
+    ) as episode:
+        try:
+            return episode.run(seed)
+        except AgentError:
+            episode.discard_unbegun()
+            raise
 
 
 def resume_episode(
@@ -109,40 +107,59 @@ def resume_episode(
     )
 
 
-@contextlib.contextmanager
-def _open_log(folder: RunFolder, listener: Listener) -> Iterator[Log]:
-    ledger, conversation = Ledger(), Conversation()
-    with EventWriter(folder.events, on_event=listener.on_event) as writer:
-        for event in read_events(folder.events):
-            ledger.apply(event)
-            conversation.apply(event)
-        yield Log(writer, ledger, conversation)
-
-
-class _Episode:
-    """One process' part of an episode."""
+class Episode:
+    """One process' part of an episode, between lock and unlock: open, play by whoever owns the policy, finish."""
 
     def __init__(
         self,
         config: Config,
         task: Task,
         folder: RunFolder,
-        log: Log,
         *,
         backend: Backend,
         listener: Listener,
-        operator: Operator | None,
+        operator: Operator | None = None,
         controls: Controls,
-        device: Device | None,
+        device: Device | None = None,
     ) -> None:
-        self.config, self.task, self.folder, self.log = config, task, folder, log
+        self.config, self.task, self.folder = config, task, folder
         self.backend, self.listener, self.operator, self.controls = backend, listener, operator, controls
         self.device = device
         self.seed: Seed | None = None
         self.rules = Rules.of(config.judge, target=resolve_target(config.judge))
-        self.clock = Clock(earlier_s=log.ledger.active_s)
+        self._held, self._sandboxes = contextlib.ExitStack(), contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        """Raises RecordError where another process holds the run, or where it cannot be read or written."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.folder.lock())
+            restore_best(self.folder)
+            self.log = stack.enter_context(_open_log(self.folder, self.listener))
+            self._held = stack.pop_all()
+        self.clock = Clock(earlier_s=self.log.ledger.active_s)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the sandbox, the log and the lock; safe to repeat. What is recorded stays."""
+        try:
+            self.close_sandbox()
+        finally:
+            self._held.close()
+
+    def close_sandbox(self) -> None:
+        self._sandboxes.close()
+
+    def discard_unbegun(self) -> None:
+        """Remove the folder of a run that has no event."""
+        if self.log.ledger.started is None:
+            self.close_sandbox()
+            self.folder.discard()
 
     def run(self, seed: Seed | None) -> EpisodeResult:
+        """From where the log ends to the result, with the backend's replies."""
         ledger = self.log.ledger
         if ledger.started is not None and ledger.started.task_sha256 != self.task.sha256:
             raise ConfigError(
@@ -150,65 +167,37 @@ class _Episode:
             )
         if ledger.end is not None:
             return self._recorded(ledger.end)
-        self.seed = keep_seed(self.folder, seed if ledger.started is None else None)
-        sandbox = pinned(self.config.sandbox, target=self.rules.target)
-        self.config = self.config.model_copy(update={"sandbox": sandbox})
         if ledger.stop is not None:
+            self._pin()
             self.log.record(Resumed)
             return self._judge(Stop(ledger.stop.reason, ledger.stop.detail))
         try:
-            stop, error = self._play()
+            session = self.open(seed)
+            stop, error = play(session, lambda: self.begin(session))
         except Interrupted:
             stop, error = None, None
-        if stop is None:
-            return self._left()
-        if isinstance(error, BackendError) and not ledger.turns:
-            self._end(stop, Judgement(), None)
-            raise error
-        return self._judge(stop)
+        return self.finish(stop, error)
 
-    def _play(self) -> tuple[Stop | None, Exception | None]:
-        """The loop from where the log ends, in a new sandbox. (None, None) when it was left to be resumed."""
-        with self._sandbox() as sandbox:
-            bench = Workbench(sandbox, self.task, self.rules, self.config.limits, self.folder.logs)
-            session = Session(
-                config=self.config,
-                folder=self.folder,
-                log=self.log,
-                backend=self.backend,
-                bench=bench,
-                listener=self.listener,
-                operator=self.operator,
-                controls=self.controls,
-                clock=self.clock,
-                device=self.device,
-            )
-            return play(session, lambda: self._begin(session))
-
-    @contextlib.contextmanager
-    def _sandbox(self) -> Iterator[Sandbox]:
-        if self.log.ledger.started is None:
-            self._status("preparing", "inspecting the task")
-            wait_for_sandboxes(lambda opened: inspect(self.config, self.task, opened=opened), leave=self._leaving)
-            lay_out(self.folder.workspace, self.task, seed=self.seed)
-        self._status("preparing", "warming the cache")
-        cache = wait_for_sandboxes(lambda opened: warm(self.config, self.task, opened=opened), leave=self._leaving)
-        self._status("preparing", "starting the sandbox")
-        spec = episode_spec(
-            self.config,
-            target=self.rules.target,
-            workspace=self.folder.workspace,
-            cache=cache,
-            mounts=(Mount(self.folder.logs, LOGS),),
-            labels={RUN: self.folder.run_id},
+    def open(self, seed: Seed | None = None) -> Session:
+        """Everything that acting needs: workspace, warm cache, sandbox. Raises TaskError, SandboxError, JudgeError."""
+        self.seed = keep_seed(self.folder, seed if self.log.ledger.started is None else None)
+        self._pin()
+        sandbox = self._open_sandbox()
+        self._sandboxes.callback(sandbox.close)
+        return Session(
+            config=self.config,
+            folder=self.folder,
+            log=self.log,
+            backend=self.backend,
+            bench=Workbench(sandbox, self.task, self.rules, self.config.limits, self.folder.logs),
+            listener=self.listener,
+            operator=self.operator,
+            controls=self.controls,
+            clock=self.clock,
+            device=self.device,
         )
-        sandbox = open_sandbox(self.config.sandbox, spec, target=self.rules.target)
-        try:
-            yield sandbox
-        finally:
-            sandbox.close()
 
-    def _begin(self, session: Session) -> None:
+    def begin(self, session: Session) -> None:
         """The first events of a run, or the mark of a resumed one; what a crash left out is made up for."""
         recovery = None
         if session.ledger.started is None:
@@ -231,6 +220,41 @@ class _Episode:
         if recovery is not None:
             redo(session, recovery)
 
+    def finish(self, stop: Stop | None, error: Exception | None) -> EpisodeResult:
+        """Judge and record after a recorded stop; None: the run is left to be resumed.
+
+        Raises `error` where it is the BackendError that kept the model from being asked even once.
+        """
+        self.close_sandbox()
+        if stop is None:
+            return self.left()
+        if isinstance(error, BackendError) and not self.log.ledger.turns:
+            self._end(stop, Judgement(), None)
+            raise error
+        return self._judge(stop)
+
+    def _pin(self) -> None:
+        sandbox = pinned(self.config.sandbox, target=self.rules.target)
+        self.config = self.config.model_copy(update={"sandbox": sandbox})
+
+    def _open_sandbox(self) -> Sandbox:
+        if self.log.ledger.started is None:
+            self._status("preparing", "inspecting the task")
+            wait_for_sandboxes(lambda opened: inspect(self.config, self.task, opened=opened), leave=self._leaving)
+            lay_out(self.folder.workspace, self.task, seed=self.seed)
+        self._status("preparing", "warming the cache")
+        cache = wait_for_sandboxes(lambda opened: warm(self.config, self.task, opened=opened), leave=self._leaving)
+        self._status("preparing", "starting the sandbox")
+        spec = episode_spec(
+            self.config,
+            target=self.rules.target,
+            workspace=self.folder.workspace,
+            cache=cache,
+            mounts=(Mount(self.folder.logs, LOGS),),
+            labels={RUN: self.folder.run_id},
+        )
+        return open_sandbox(self.config.sandbox, spec, target=self.rules.target)
+
     def _judge(self, stop: Stop) -> EpisodeResult:
         self._status("judging", "best and final submission")
         try:
@@ -244,7 +268,7 @@ class _Episode:
                 lease=lambda: leased(self.device, clock=self.clock, leave=self._quitting),
             )
         except Interrupted:
-            return self._left()
+            return self.left()
         reward = reward_of(stop.reason, judgement.best, judgement.final, judged=not judgement.errors)
         with contextlib.suppress(RecordError):
             self.folder.write_json("verdict.json", verdict_record(stop.reason, reward, judgement))
@@ -252,8 +276,9 @@ class _Episode:
         self._status("done", stop.reason.value)
         return self._result(stop, judgement, reward)
 
-    def _left(self) -> EpisodeResult:
+    def left(self) -> EpisodeResult:
         """Nothing more is recorded: `resume_episode` goes on from what is."""
+        self.close_sandbox()
         stop = Stop(StopReason.CANCELLED, "left to be resumed")
         return self._result(stop, recorded_judgement(self.log.ledger), None, finished=False)
 
@@ -316,3 +341,13 @@ class _Episode:
 
 def _described(sandbox: Sandbox) -> dict[str, str]:
     return {"kind": sandbox.kind, "python": sandbox.python, "description": sandbox.describe()}
+
+
+@contextlib.contextmanager
+def _open_log(folder: RunFolder, listener: Listener) -> Iterator[Log]:
+    ledger, conversation = Ledger(), Conversation()
+    with EventWriter(folder.events, on_event=listener.on_event) as writer:
+        for event in read_events(folder.events):
+            ledger.apply(event)
+            conversation.apply(event)
+        yield Log(writer, ledger, conversation)

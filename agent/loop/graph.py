@@ -20,9 +20,8 @@ from langgraph.runtime import RunControl, Runtime
 from langgraph.types import RetryPolicy
 
 from agent.config import LimitsConfig
-from agent.loop.limits import check
 from agent.loop.session import Session
-from agent.loop.steps import MOST_CALLS, act, think
+from agent.loop.steps import MOST_CALLS, act, next_phase, think
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -60,12 +59,6 @@ def project(session: Session) -> State:
         best_speedup=ledger.best_speedup,
         best_sha256=ledger.best_sha256,
     )
-
-
-def next_phase(session: Session) -> str:
-    if check(session.config.limits, session.ledger, session.clock.elapsed_s()) is not None:
-        return "end"
-    return "act" if session.ledger.pending else "think"
 
 
 def run_graph(session: Session, *, between: Callable[[], bool]) -> None:

@@ -26,19 +26,34 @@ def play(session: Session, begin: Callable[[], None]) -> tuple[Stop | None, Exce
     (None, None) when a person quit: nothing is recorded, so that the run can be resumed. The exception is what caused
     the stop, if one did.
     """
-    stop, error = _until_stopped(session, begin)
+
+    def run() -> None:
+        begin()
+        run_graph(session, between=lambda: _go_on(session))
+
+    stop, error = attempt(session, run)
+    if stop is None and not session.controls.quit_requested:
+        stop = Stop(StopReason.INTERNAL, "the graph ended without a reason")
     if stop is not None:
-        # Where nothing can be recorded any more, the log ends with what is intact; a resumed run goes on from there.
-        with contextlib.suppress(RecordError):
-            close_pending(session)
-            session.log.record(StopEvent, reason=stop.reason, detail=stop.detail)
+        conclude(session, stop)
     return stop, error
 
 
-def _until_stopped(session: Session, begin: Callable[[], None]) -> tuple[Stop | None, Exception | None]:
+def conclude(session: Session, stop: Stop) -> None:
+    """Record why the loop ended; every open call has its observation before."""
+    # Where nothing can be recorded any more, the log ends with what is intact; a resumed run goes on from there.
+    with contextlib.suppress(RecordError):
+        close_pending(session)
+        session.log.record(StopEvent, reason=stop.reason, detail=stop.detail)
+
+
+def attempt(session: Session, work: Callable[[], None]) -> tuple[Stop | None, Exception | None]:
+    """Do `work`; why the loop must end after it, and the exception where one is the cause.
+
+    No reason: it can go on, or a person quit (session.controls says so). A fault of this program is a reason too.
+    """
     try:
-        begin()
-        run_graph(session, between=lambda: _go_on(session))
+        work()
     except (Interrupted, ChatCancelled):
         pass
     except Exception as error:  # noqa: BLE001 - the edge where a fault becomes a recorded stop reason
@@ -48,7 +63,7 @@ def _until_stopped(session: Session, begin: Callable[[], None]) -> tuple[Stop | 
     stop = check(session.config.limits, session.ledger, session.clock.elapsed_s())
     if stop is None and session.controls.stop_requested:
         stop = Stop(StopReason.CANCELLED, "a person or a signal asked to stop")
-    return stop or Stop(StopReason.INTERNAL, "the graph ended without a reason"), None
+    return stop, None
 
 
 def stop_of(error: Exception) -> Stop:

@@ -1,18 +1,18 @@
 """The two steps of an episode, recorded as they happen: think (one reply of the model) and act (one of its calls)."""
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from agent.backends.base import Reply, ToolCall
 from agent.loop.actions import ACTIONS, REPEATABLE, Action, EditFile, Invalid, Submit, parse_call, tool_schemas
 from agent.loop.files import content_sha256, resume_edit
 from agent.loop.keeping import keep_submission, submission_sha256, weakest_speedup
-from agent.loop.limits import command_timeout_s, nearly_spent, remaining_s
+from agent.loop.limits import check, command_timeout_s, nearly_spent, remaining_s
 from agent.loop.observations import excerpt_text
 from agent.loop.perform import perform
 from agent.loop.prompts import render
 from agent.loop.session import Session
-from agent.loop.waiting import wait_for
+from agent.loop.waiting import Interrupted, OutOfTime, wait_for
 from agent.loop.workbench import Outcome
 from agent.sandbox.snapshot import SnapshotError
 from agent.trajectory.events import ActionEvent, ObservationEvent, ReplyEvent, SnapshotEvent
@@ -25,8 +25,7 @@ def think(session: Session) -> None:
 
     Raises BackendError, ContextOverflow, ScriptEnd, Interrupted, OutOfTime; then no reply is recorded.
     """
-    _settle(session)
-    turn = session.ledger.turns + 1
+    settle(session)
     session.status("thinking", session.backend.name)
     messages, schemas = tuple(session.log.conversation.messages), tool_schemas()
     reply = wait_for(
@@ -34,8 +33,47 @@ def think(session: Session) -> None:
         leave=lambda: session.controls.leaving,
         timeout_s=remaining_s(session.config.limits, session.clock.elapsed_s()),
     )
+    receive(session, reply)
+
+
+def settle(session: Session) -> None:
+    """Say what is owed to the model before it speaks again: a format complaint, the end of a budget. Safe to repeat."""
+    if session.ledger.owes_complaint:
+        generic = render("format_error", length=session.ledger.truncated, names=tuple(ACTIONS))
+        session.say(session.ledger.complaint or generic, "format_error")
+    left = nearly_spent(session.config.limits, session.ledger, session.clock.elapsed_s())
+    if left and not session.ledger.warned:
+        session.say(render("budget", left=left), "limit")
+
+
+def receive(session: Session, reply: Reply) -> None:
+    """Record one reply of the model, whoever asked it; its calls then are pending."""
+    turn = session.ledger.turns + 1
     reply = with_unique_ids(reply, turn, session.ledger.call_ids)
     session.log.record(ReplyEvent, turn=turn, reply=reply, format_error=format_error(reply))
+
+
+def next_phase(session: Session) -> Literal["think", "act", "end"]:
+    if check(session.config.limits, session.ledger, session.clock.elapsed_s()) is not None:
+        return "end"
+    return "act" if session.ledger.pending else "think"
+
+
+def take_turn(session: Session, reply: Reply) -> None:
+    """One whole turn of a policy that is asked elsewhere: its reply, all its calls, and what must be said to it next.
+
+    Raises OutOfTime, Interrupted, and what an action raises; a reply that comes too late is not recorded.
+    """
+    left = remaining_s(session.config.limits, session.clock.elapsed_s())
+    if left is not None and left <= 0:
+        raise OutOfTime
+    receive(session, reply)
+    while (phase := next_phase(session)) == "act":
+        if session.controls.leaving:
+            raise Interrupted
+        act(session)
+    if phase == "think":
+        settle(session)
 
 
 def act(session: Session) -> None:
@@ -134,15 +172,6 @@ def _before(session: Session, action: Action) -> str | None:
     if not isinstance(action.arguments, EditFile):
         return None
     return content_sha256(session.bench, action.arguments.path)
-
-
-def _settle(session: Session) -> None:
-    if session.ledger.owes_complaint:
-        generic = render("format_error", length=session.ledger.truncated, names=tuple(ACTIONS))
-        session.say(session.ledger.complaint or generic, "format_error")
-    left = nearly_spent(session.config.limits, session.ledger, session.clock.elapsed_s())
-    if left and not session.ledger.warned:
-        session.say(render("budget", left=left), "limit")
 
 
 def _why_not(session: Session, parsed: Action | Invalid) -> Outcome | None:

@@ -37,6 +37,8 @@ class StopReason(StrEnum):
     """The model declined to work on the task."""
     SCRIPT_END = "script_end"
     """A replayed script had no further turns."""
+    ROLLOUT_END = "rollout_end"
+    """The trainer that owns the policy ended its rollout."""
     BACKEND = "backend_error"
     """The language model's side failed for good (infrastructure)."""
     SANDBOX = "sandbox_died"

@@ -21,6 +21,7 @@ STOP_WORDS: Final = {
     StopReason.STUCK: "the same action gave the same result again and again",
     StopReason.REFUSED: "the model declined to work on the task",
     StopReason.SCRIPT_END: "the recorded turns ended",
+    StopReason.ROLLOUT_END: "the trainer ended the rollout",
     StopReason.BACKEND: "the language model could not be reached any more",
     StopReason.SANDBOX: "the sandbox was lost",
     StopReason.OOM: "the sandbox ran out of memory",
