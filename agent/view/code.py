@@ -1,0 +1,126 @@
+"""Code, diffs and outputs as HTML: escaped always, highlighted within a budget, cut where it is too long to read.
+
+Covers: markup in code, control and direction characters (made visible), single lines of megabytes, inputs that make a
+lexer slow (their size is bounded). Highlighting is pygments'; its budget keeps a thousand pages within seconds.
+"""
+
+import functools
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from markupsafe import Markup, escape
+
+from agent.ui.console import safe
+
+CODE_CHARS: Final = 48_000
+OUTPUT_CHARS: Final = 24_000
+LINE_CHARS: Final = 1_200
+STYLES: Final = ("default", "github-dark")
+
+LANGUAGES: Final = {
+    ".py": "python",
+    ".cu": "cuda",
+    ".cuh": "cuda",
+    ".cpp": "cpp",
+    ".cc": "cpp",
+    ".cxx": "cpp",
+    ".c": "cpp",
+    ".h": "cpp",
+    ".hpp": "cpp",
+    ".sh": "bash",
+}
+
+
+class Highlighter:
+    """Highlights until `budget` characters are used up; what comes after is shown plain. None: no end."""
+
+    def __init__(self, *, budget: int | None = None) -> None:
+        self._left = budget
+
+    def code(self, text: str, *, language: str) -> Markup:
+        """A table of line numbers and code. `language` as pygments names it; empty: plain."""
+        shown, note = cut(text, CODE_CHARS)
+        body = self._body(shown, language)
+        lines = shown.count("\n") + (not shown.endswith("\n"))
+        numbers = "\n".join(map(str, range(1, lines + 1)))
+        return Markup(
+            '<div class="code"><pre class="ln" aria-hidden="true">{}</pre><pre tabindex="0">{}</pre></div>{}'
+        ).format(numbers, body, note)
+
+    def _body(self, text: str, language: str) -> Markup:
+        if not language or _widest(text) > LINE_CHARS:
+            return escape(text)
+        if self._left is not None:
+            if len(text) > self._left:
+                return escape(text)
+            self._left -= len(text)
+        return highlighted(text, language)
+
+
+@functools.lru_cache(maxsize=4096)
+def highlighted(text: str, language: str) -> Markup:
+    """`text` with pygments' short classes. The same text is often written, kept and submitted: once is enough."""
+    from pygments import highlight  # type: ignore[import-untyped]
+
+    lexer, formatter = _tools(language)
+    return Markup(highlight(text, lexer, formatter))
+
+
+def language_of(path: str) -> str:
+    """pygments' name for what a file of this name holds; empty where it is not known."""
+    return LANGUAGES.get(PurePosixPath(path).suffix.lower(), "")
+
+
+def diff(text: str) -> Markup:
+    """A unified diff, one block per line, without its two head lines: the path stands above it."""
+    shown, note = cut(text, CODE_CHARS)
+    lines = shown.split("\n")
+    if len(lines) > 1 and lines[0].startswith("--- ") and lines[1].startswith("+++ "):
+        lines = lines[2:]
+    if lines and not lines[-1]:
+        lines.pop()
+    body = Markup("").join(_diff_line(line) for line in lines)
+    return Markup('<pre class="diff" tabindex="0">{}</pre>{}').format(body, note)
+
+
+def output(text: str, *, limit: int = OUTPUT_CHARS) -> Markup:
+    """What a command printed."""
+    shown, note = cut(text, limit)
+    return Markup('<pre class="out" tabindex="0">{}</pre>{}').format(shown, note)
+
+
+def cut(text: str, limit: int) -> tuple[str, Markup]:
+    """Head and tail of `text` made safe to show, and a remark where something was left out."""
+    if len(text) <= limit:
+        return safe(text), Markup("")
+    tail = limit // 4
+    left_out = len(text) - limit
+    kept = safe(text[: limit - tail]) + f"\n[… {left_out:,} characters left out …]\n" + safe(text[-tail:])
+    return kept, Markup('<p class="dim">{:,} of {:,} characters are not shown here.</p>').format(left_out, len(text))
+
+
+@functools.cache
+def code_css() -> str:
+    """Colours for light and dark, from pygments' own styles."""
+    from pygments.formatters.html import HtmlFormatter  # type: ignore[import-untyped]
+
+    light, dark = (str(HtmlFormatter(style=style).get_token_style_defs(".code")) for style in STYLES)
+    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
+
+
+@functools.cache
+def _tools(language: str) -> tuple[Any, Any]:
+    from pygments.formatters.html import HtmlFormatter
+    from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
+
+    # What is shown must be what was written: no line is added or taken away, and line numbers are counted elsewhere.
+    return get_lexer_by_name(language, stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)
+
+
+def _diff_line(line: str) -> Markup:
+    kind = {"+": "a", "-": "d", "@": "h"}.get(line[:1], "")
+    return Markup(f'<span class="{kind}">{escape(line)}\n</span>') if kind else escape(line + "\n")
+
+
+def _widest(text: str) -> int:
+    return max(map(len, text.split("\n")), default=0)

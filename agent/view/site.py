@@ -1,0 +1,186 @@
+"""Writes the pages of one run, or of many runs and their overview, with links that stay inside the folder.
+
+A thousand runs take seconds: they are read and rendered side by side in processes, each page once, and of the code on
+such a page only so much is highlighted as a person reads first; `agent view RUN` highlights all of it.
+"""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from agent.config import expanded
+from agent.errors import ConfigError
+from agent.trajectory.folder import RunFolder
+from agent.trajectory.stored import find_runs
+from agent.trajectory.writer import record_error
+from agent.ui.console import one_line
+from agent.view.collection_page import Refused, collection_page
+from agent.view.reading import read_run
+from agent.view.rows import Row, mark_superseded, row_of
+from agent.view.run_page import run_page
+
+PAGE: Final = "view.html"
+BUDGET_CHARS: Final = 4_000
+"""How much code of a collection's run page is highlighted; pygments does about 500 kB a second."""
+INLINE_RUNS: Final = 12
+"""Below this, starting processes costs more than it saves."""
+CHUNK: Final = 8
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was made. `page` is the one to open."""
+
+    page: Path
+    runs: int
+    run_pages: int
+
+
+@dataclass(frozen=True)
+class _Order:
+    """One run to be read, and its page, if one is wanted; pickled to another process."""
+
+    run: Path
+    page: Path | None
+    overview: Path
+
+
+def write_view(
+    paths: Sequence[Path],
+    *,
+    output: Path | None = None,
+    run_pages: bool = True,
+    workers: int | None = None,
+) -> Written:
+    """Write the page of a run, or the pages of all runs below `paths`.
+
+    `output` is a file that ends in .html, or a folder; by default view.html lies beside what it shows, and each run's
+    page in the run's folder. Raises ConfigError (nothing there, plotly missing) and RecordError (cannot be written).
+    """
+    roots = [expanded(path).absolute() for path in paths]
+    folders = list(find_runs(roots))
+    if not folders:
+        raise ConfigError(
+            f"there is no run in {', '.join(map(str, paths))}", hint="a run has config.json and task.json"
+        )
+    if len(roots) == 1 and folders[0].path == roots[0]:
+        return _write_run(folders[0], _page(output, roots[0]))
+    if len(roots) > 1 and output is None:
+        raise ConfigError("several folders need a place for the overview", hint="give it with -o")
+    page = _page(output, roots[0])
+    orders = [_order(folder, page, beside=output is not None, wanted=run_pages) for folder in folders]
+    rows = mark_superseded(_made(orders, workers=workers))
+    title = ", ".join(root.name for root in roots)
+    text = collection_page(rows, title=title, refused=_refused(roots), owed=_owed(roots, rows))
+    _write(page, text)
+    return Written(page, len(rows), len(rows) if run_pages else 0)
+
+
+def _write_run(folder: RunFolder, page: Path) -> Written:
+    run = read_run(folder)
+    _write(page, run_page(run, row_of(run)))
+    return Written(page, 1, 1)
+
+
+def _page(output: Path | None, root: Path) -> Path:
+    if output is None:
+        return root / PAGE
+    chosen = expanded(output).absolute()
+    return chosen if chosen.suffix.lower() in (".html", ".htm") and not chosen.is_dir() else chosen / PAGE
+
+
+def _order(folder: RunFolder, page: Path, *, beside: bool, wanted: bool) -> _Order:
+    """With -o the run pages lie in a folder beside the overview, so that both can be moved; else in the runs."""
+    if not wanted:
+        return _Order(folder.path, None, page)
+    target = page.parent / f"{page.stem}-runs" / _name(folder, page) if beside else folder.path / PAGE
+    return _Order(folder.path, target, page)
+
+
+def _name(folder: RunFolder, page: Path) -> str:
+    """A name of its own: runs of the same name may lie in different folders."""
+    return f"{folder.run_id}-{hashlib.sha256(os.fsencode(folder.path)).hexdigest()[:8]}.html"
+
+
+def _link(target: Path, start: Path) -> str:
+    return quote(os.path.relpath(target, start).replace(os.sep, "/"), errors="surrogateescape")
+
+
+def _made(orders: Sequence[_Order], *, workers: int | None) -> Iterator[Row]:
+    count = workers or len(os.sched_getaffinity(0))
+    if count == 1 or len(orders) <= INLINE_RUNS:
+        yield from map(_make, orders)
+        return
+    # Not fork: the process that calls this may have threads.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, mp_context=context) as pool:
+        yield from pool.map(_make, orders, chunksize=CHUNK)
+
+
+def _make(order: _Order) -> Row:
+    """Read one run, write its page, and give its row, whose link is relative to the overview."""
+    run = read_run(RunFolder(order.run))
+    row = row_of(run)
+    if order.page is None:
+        return row
+    back = _link(order.overview, order.page.parent)
+    _write(order.page, run_page(run, row, back=back, budget=BUDGET_CHARS))
+    return replace(row, page=_link(order.page, order.overview.parent))
+
+
+def _write(page: Path, text: str) -> None:
+    temporary = page.with_name(f".{page.name}.{secrets.token_hex(4)}")
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(page)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise record_error(page, error) from error
+
+
+def _refused(roots: Sequence[Path]) -> list[Refused]:
+    """Lines of refused.jsonl; what is no such line is left out."""
+    found = []
+    for root in roots:
+        for record in _lines(root / "refused.jsonl"):
+            what = record.get("id") or f"line {record.get('line', '?')}"
+            code, detail = str(record.get("code") or ""), str(record.get("detail") or "")
+            found.append(Refused(one_line(str(what)), one_line(code), one_line(detail, 400)))
+    return found
+
+
+def _owed(roots: Sequence[Path], rows: Sequence[Row]) -> str:
+    """How much of a collection is not done yet."""
+    if len(roots) != 1:
+        return ""
+    try:
+        settings = json.loads((roots[0] / "collection.json").read_bytes())
+        wanted = len(settings["tasks"]) * int(settings["samples"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    done = sum(row.counts for row in rows)
+    left = f", {wanted - done} to go" if wanted > done else ""
+    return f"{len(settings['tasks'])} tasks × {settings['samples']} samples: {done} of {wanted} have a result{left}"
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open("rb") as file:
+            for raw in file:
+                try:
+                    data = json.loads(raw)
+                except ValueError:
+                    continue
+                if isinstance(data, dict):
+                    yield data
+    except OSError:
+        return
