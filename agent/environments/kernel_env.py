@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from agent.backends.base import Message, Reply, ToolSchema
 from agent.config import Config
+from agent.environments.device import SHARED
 from agent.environments.incoming import Tokens, to_reply
 from agent.environments.observation import Observation, Step
 from agent.errors import AgentError, BackendError, ConfigError, SandboxError
@@ -43,12 +44,13 @@ class KernelEnv:
         *,
         config: Config | None = None,
         output: Path | str | None = None,
-        device: Device | None = None,
+        device: Device | None = SHARED,
         listener: Listener | None = None,
         seed: Seed | None = None,
         policy: Mapping[str, Any] | None = None,
     ) -> None:
         """`output`: folder for the runs (default: config.run.output). `policy`: what to record about the model.
+        `device`: leased for what is timed; by default, one measurement at a time in this process.
 
         Raises TaskError where `task` is none, ConfigError where the configuration needs a person.
         """

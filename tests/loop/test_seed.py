@@ -9,7 +9,7 @@ from agent.config import Config, load_config
 from agent.errors import ConfigError
 from agent.loop.control import SilentListener
 from agent.loop.episode import EpisodeResult, resume_episode, run_episode
-from agent.loop.opening import Seed, keep_seed, read_seed
+from agent.loop.opening import Seed, keep_seed, lay_out, read_seed
 from agent.sandbox.open import check_bubblewrap
 from agent.tasks.task import load_task
 from agent.trajectory.events import MessageEvent, ObservationEvent
@@ -56,7 +56,8 @@ def check_opening(folder: RunFolder, result: EpisodeResult) -> None:
 def test_killed_before_or_within_its_opening_it_has_the_same_opening(tmp_path: Path, earlier: Path) -> None:
     if not check_bubblewrap(Config().sandbox).usable:
         pytest.skip("bubblewrap cannot be used here")
-    backend = Turns(bash("cat model_new.py kernels/a.cpp; rm -r model_new.py kernels"), reply(call("submit"), call("submit")))
+    look = bash("cat model_new.py kernels/a.cpp; rm -r model_new.py kernels")
+    backend = Turns(look, reply(call("submit"), call("submit")))
     folder = make_folder(tmp_path)
     seed = Seed(earlier, NOTES)
     result = run_episode(
@@ -69,9 +70,7 @@ def test_killed_before_or_within_its_opening_it_has_the_same_opening(tmp_path: P
         keep_seed(cut, seed)
         cut.events.write_bytes(b"".join(lines[:count]) + b'{"seq": 9, "torn')
         if count:  # the workspace is laid out before the first event
-            for name in ("model_new.py", "kernels/a.cpp", "model.py"):
-                (cut.workspace / name).parent.mkdir(exist_ok=True)
-                (cut.workspace / name).write_bytes((folder.workspace / name).read_bytes())
+            lay_out(cut.workspace, GELU, seed=read_seed(cut))
         check_opening(cut, resume_episode(cut, backend=backend, listener=SilentListener()))
 
 
