@@ -28,7 +28,7 @@ def warm(config: Config, task: Task, *, opened: Opened | None = None) -> Path:
     """
     target = resolve_target(config.judge)
     folder = cache_folder(config, target)
-    done = folder.with_name(f"{folder.name}.{task.sha256[:16]}-{_tools_sha256()[:16]}.warm")
+    done = _mark(folder, task, "warm")
     with _locked(folder):
         if not done.exists():
             _fill(config, task, target, folder, done, opened)
@@ -36,11 +36,17 @@ def warm(config: Config, task: Task, *, opened: Opened | None = None) -> Path:
 
 
 def inspect(config: Config, task: Task, *, opened: Opened | None = None) -> None:
-    """Run the task's own code once in a sandbox. Raises TaskError with one line when it cannot be a task."""
+    """Run the task's own code once in a sandbox. Raises TaskError with one line when it cannot be a task.
+
+    What was found good is not looked at again: every further sample of a task begins at once.
+    """
     target = resolve_target(config.judge)
     folder = cache_folder(config, target)
     with _locked(folder):
         pass
+    good = _mark(folder, task, "inspected")
+    if good.exists():
+        return
     timeout_s = config.limits.tool_timeout_s
     with trusted_sandbox(config, target=target, cache=folder, opened=opened) as sandbox:
         try:
@@ -50,6 +56,8 @@ def inspect(config: Config, task: Task, *, opened: Opened | None = None) -> None
                 raise
             raise TaskError(f"{task.path.name}: {error.message}") from error
     if report.status == "ok":
+        with contextlib.suppress(OSError):  # a full disk: it is looked at again
+            good.touch()
         return
     first = report.reasons[0] if report.reasons else None
     detail = " ".join(f"{first.detail} [{first.code}]".split()) if first else "no reason was given"
@@ -64,6 +72,11 @@ def cache_folder(config: Config, target: Target) -> Path:
     parts = (target, kind, config.sandbox.image, config.sandbox.python)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return cache_home() / f"{kind}-{target}-{key}"
+
+
+def _mark(folder: Path, task: Task, what: str) -> Path:
+    """An empty file that says what was done for this task with these tools; no sandbox sees it."""
+    return folder.with_name(f"{folder.name}.{task.sha256[:16]}-{_tools_sha256()[:16]}.{what}")
 
 
 def _fill(config: Config, task: Task, target: Target, folder: Path, done: Path, opened: Opened | None) -> None:
