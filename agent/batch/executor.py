@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from agent.backends.registry import make_backend
-from agent.batch.faults import Fault, backend_fault, detail_of, fault_of, stop_fault
+from agent.batch.faults import Fault, backend_fault, detail_of, fault_of, refused_by, stop_fault
 from agent.batch.patience import PatientBackend
 from agent.config import Config
-from agent.errors import AgentError, ConfigError, RecordError
+from agent.errors import ConfigError, RecordError
+from agent.judging.reports import Verdict
 from agent.loop.control import Controls, Device, Listener, SilentListener, Status
 from agent.loop.episode import EpisodeResult, resume_episode, run_episode
+from agent.loop.judgement import Judgement, Subject, verdict_record
 from agent.loop.opening import Seed
 from agent.tasks.task import Task
 from agent.trajectory.events import Event, StopReason
@@ -125,41 +127,29 @@ def run_job(
     device: MeteredDevice | None = None,
 ) -> Done:
     """Run or go on with one episode and say how it ended. Never raises: what went wrong is a typed fault."""
-    controls, began = controls or Controls(), time.monotonic()
-    trail = _Trail(listener or SilentListener())
+    began, runs = time.monotonic(), [job.run] if job.run else []
     try:
-        done = _attempt(job, trail, controls, device)
+        done = _attempt(job, runs, listener or SilentListener(), controls or Controls(), device)
     except Exception as error:  # noqa: BLE001 - the edge where a fault becomes a recorded class
-        done = _raised(job, trail, error)
-    return _measured(done, began, device)
+        done = _raised(job, runs, error)
+    return replace(
+        done,
+        seconds=done.seconds or time.monotonic() - began,
+        device_wait_s=device.waited_s if device else 0.0,
+        device_s=device.held_s if device else 0.0,
+    )
 
 
-class _Trail:
-    """Passes everything on, and remembers whether anything was recorded."""
-
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self.run: Path | None = None
-        self.recorded = False
-
-    def on_event(self, event: Event) -> None:
-        self.recorded = True
-        self._listener.on_event(event)
-
-    def on_status(self, status: Status) -> None:
-        self._listener.on_status(status)
-
-
-def _attempt(job: Job, trail: _Trail, controls: Controls, device: MeteredDevice | None) -> Done:
-    folder = _stored(job.run) if job.run else RunFolder.create(job.folder, job.task, job.config)
-    trail.run = folder.path
+def _attempt(job: Job, runs: list[Path], listener: Listener, controls: Controls, device: MeteredDevice | None) -> Done:
     inner = make_backend(job.config.backend, task_sha256=job.task.sha256, cancelled=lambda: controls.leaving)
     patient = PatientBackend(inner, controls) if job.patient else None
     backend = patient or inner
     try:
+        folder = _stored(job.run) if job.run else RunFolder.create(job.folder, job.task, job.config)
+        runs[:] = [folder.path]
         if job.run:
             result = resume_episode(
-                folder, backend=backend, listener=trail, controls=controls, device=device, seed=job.seed
+                folder, backend=backend, listener=listener, controls=controls, device=device, seed=job.seed
             )
         else:
             result = run_episode(
@@ -167,7 +157,7 @@ def _attempt(job: Job, trail: _Trail, controls: Controls, device: MeteredDevice 
                 job.task,
                 folder,
                 backend=backend,
-                listener=trail,
+                listener=listener,
                 controls=controls,
                 device=device,
                 seed=job.seed,
@@ -193,21 +183,24 @@ def _stored(path: Path) -> RunFolder:
 
 
 def _finished(job: Job, folder: RunFolder, result: EpisodeResult) -> Done:
-    verdicts = [verdict for verdict in (result.best, result.final) if verdict is not None]
-    for verdict in verdicts:
-        if verdict.verdict == "error" and all(reason.code.startswith("task.") for reason in verdict.reasons):
-            told = "; ".join(f"{reason.detail} [{reason.code}]" for reason in verdict.reasons)
-            return _done(job, result, "refused", Fault.TASK, told or "the task cannot be judged")
+    ending = read_ending(folder)
+    if refusal := refused_by(ending):
+        return _done(job, result, "refused", Fault.TASK, refusal)
     if result.judge_errors:
         return _done(job, result, "failed", Fault.JUDGE, "; ".join(result.judge_errors))
     if result.reward is None and result.reason.infrastructure:
         return _done(job, result, "failed", stop_fault(result.reason), result.detail)
-    if result.reward is None and any(verdict.verdict == "error" for verdict in verdicts):
+    if ending is None:  # a disk that was full then: the log has all that the file says
+        record = verdict_record(result.reason, result.reward, Judgement(_verdicts(result)))
+        folder.write_json("verdict.json", record)
+    elif not ending.settled:
         return _done(job, result, "failed", Fault.JUDGE, "the judge stumbled twice")
-    ending = read_ending(folder)
-    if ending is None or not ending.settled:
-        return _done(job, result, "failed", Fault.RECORD, "the verdict could not be recorded")
     return _done(job, result, "settled", None, "")
+
+
+def _verdicts(result: EpisodeResult) -> dict[Subject, Verdict]:
+    found: dict[Subject, Verdict | None] = {"best": result.best, "final": result.final}
+    return {subject: verdict for subject, verdict in found.items() if verdict is not None}
 
 
 def _done(job: Job, result: EpisodeResult, outcome: Outcome, fault: Fault | None, detail: str) -> Done:
@@ -227,19 +220,9 @@ def _done(job: Job, result: EpisodeResult, outcome: Outcome, fault: Fault | None
     )
 
 
-def _raised(job: Job, trail: _Trail, error: Exception) -> Done:
+def _raised(job: Job, runs: list[Path], error: Exception) -> Done:
+    """A run that never began was removed by the loop; then there is none to report."""
     fault = fault_of(error)
-    run = trail.run if job.run or trail.recorded else None
-    if run is None and trail.run is not None and not isinstance(error, AgentError):
-        RunFolder(trail.run).discard()
     outcome: Outcome = "refused" if fault is Fault.TASK else "left" if fault is Fault.SETUP else "failed"
+    run = next((path for path in runs if path.is_dir()), None)
     return Done(job=job, outcome=outcome, run=run, fault=fault, detail=detail_of(error))
-
-
-def _measured(done: Done, began: float, device: MeteredDevice | None) -> Done:
-    return replace(
-        done,
-        seconds=done.seconds or time.monotonic() - began,
-        device_wait_s=device.waited_s if device else 0.0,
-        device_s=device.held_s if device else 0.0,
-    )

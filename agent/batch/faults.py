@@ -1,7 +1,7 @@
 """The error table of a collection: what kept an attempt from a verdict, and what is done about it.
 
-Infrastructure is retried and never scored. What the model itself does wrong (limits, format errors, being stuck, a wrong
-kernel) is no error here: such an episode has a verdict and is kept as data.
+Infrastructure is retried and never scored. What the model itself does wrong (limits, format errors, being stuck, a
+wrong kernel) is no error here: such an episode has a verdict and is kept as data.
 
 class           what                                             then
 task            inspection or the judge's controls refuse it     refused once, all its samples with it
@@ -29,9 +29,12 @@ from agent.errors import (
     TaskError,
 )
 from agent.trajectory.events import StopReason
+from agent.trajectory.stored import Ending
 from agent.trajectory.writer import FULL_ERRNOS
 
 MOST_ATTEMPTS: Final = 3
+# A node may go away without a fault of the episode; one that takes its worker down again and again is at fault.
+MOST_LOST_WORKERS: Final = 5
 _SETUP_KINDS: Final = frozenset({"no_key", "auth", "model_not_found"})
 _OUTAGE_KINDS: Final = frozenset({"unreachable", "timeout", "rate_limit", "server"})
 
@@ -73,7 +76,9 @@ def fault_of(error: BaseException) -> Fault:
             return Fault.SETUP
         case BackendError():
             return backend_fault(error)
-        case RecordError(full=True) | SandboxError(__cause__=OSError(errno=28)):
+        case RecordError(full=True):
+            return Fault.DISK_FULL
+        case SandboxError(__cause__=OSError(errno=number)) if number in FULL_ERRNOS:
             return Fault.DISK_FULL
         case RecordError():
             return Fault.RECORD
@@ -107,3 +112,14 @@ def detail_of(error: BaseException) -> str:
     """One line about it."""
     text = str(error) if isinstance(error, AgentError) else f"{type(error).__name__}: {error}"
     return " ".join(text.split())[:500]
+
+
+def refused_by(ending: Ending | None) -> str:
+    """Why the judge's controls refuse the task; empty where they do not."""
+    verdict = ending.verdict if ending else None
+    if verdict is None or verdict.get("verdict") != "error":
+        return ""
+    reasons = verdict.get("reasons") or []
+    if not reasons or not all(str(reason.get("code", "")).startswith("task.") for reason in reasons):
+        return ""
+    return "; ".join(f"{reason.get('detail')} [{reason.get('code')}]" for reason in reasons)
