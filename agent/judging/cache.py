@@ -11,12 +11,12 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.assets import asset
 from agent.config import Config, cache_home
 from agent.errors import ConfigError, JudgeError, TaskError
 from agent.judging.sandboxes import Opened, trusted_sandbox
 from agent.judging.target import resolve_target
 from agent.judging.tool_runs import NoReport, Target, run_inspect, run_warm
+from agent.judging.version import tools_sha256
 from agent.sandbox.open import choose_kind
 from agent.tasks.task import Task
 
@@ -76,7 +76,7 @@ def cache_folder(config: Config, target: Target) -> Path:
 
 def _mark(folder: Path, task: Task, what: str) -> Path:
     """An empty file that says what was done for this task with these tools; no sandbox sees it."""
-    return folder.with_name(f"{folder.name}.{task.sha256[:16]}-{_tools_sha256()[:16]}.{what}")
+    return folder.with_name(f"{folder.name}.{task.sha256[:16]}-{tools_sha256()[:16]}.{what}")
 
 
 def _fill(config: Config, task: Task, target: Target, folder: Path, done: Path, opened: Opened | None) -> None:
@@ -104,12 +104,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def _tools_sha256() -> str:
-    total = hashlib.sha256()
-    root = asset("tools")
-    for path in sorted(root.rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return total.hexdigest()
