@@ -36,6 +36,7 @@ class Highlighter:
 
     def __init__(self, *, budget: int | None = None) -> None:
         self._left = budget
+        self._done: set[tuple[str, str]] = set()
 
     def code(self, text: str, *, language: str) -> Markup:
         """A table of line numbers and code. `language` as pygments names it; empty: plain."""
@@ -50,10 +51,11 @@ class Highlighter:
     def _body(self, text: str, language: str) -> Markup:
         if not language or _widest(text) > LINE_CHARS:
             return escape(text)
-        if self._left is not None:
+        if self._left is not None and (text, language) not in self._done:
             if len(text) > self._left:
                 return escape(text)
             self._left -= len(text)
+            self._done.add((text, language))
         return highlighted(text, language)
 
 
@@ -104,8 +106,9 @@ def code_css() -> str:
     """Colours for light and dark, from pygments' own styles."""
     from pygments.formatters.html import HtmlFormatter  # type: ignore[import-untyped]
 
-    light, dark = (str(HtmlFormatter(style=style).get_token_style_defs(".code")) for style in STYLES)
-    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
+    light, dark = ("\n".join(HtmlFormatter(style=style).get_token_style_defs(".code")) for style in STYLES)
+    # What a lexer does not know is no error of the code.
+    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n.code .err {{ border: 0; color: inherit; }}\n"
 
 
 @functools.cache
@@ -119,7 +122,7 @@ def _tools(language: str) -> tuple[Any, Any]:
 
 def _diff_line(line: str) -> Markup:
     kind = {"+": "a", "-": "d", "@": "h"}.get(line[:1], "")
-    return Markup(f'<span class="{kind}">{escape(line)}\n</span>') if kind else escape(line + "\n")
+    return Markup(f'<span class="{kind}">{escape(line)}</span>\n') if kind else escape(line + "\n")
 
 
 def _widest(text: str) -> int:

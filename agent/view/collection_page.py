@@ -92,7 +92,7 @@ def _cost(rows: Sequence[Row]) -> Tile:
         return Tile("cost", "no price")
     unknown = len(rows) - len(costs)
     fast = sum((row.reward or 0) >= 2 for row in rows)
-    each = f"{show_cost(sum(costs) / fast)} per run with reward ≥ 2" if fast and not unknown else ""
+    each = f"{show_cost(sum(costs) / fast)} per run with reward ≥ 2" if fast and any(costs) and not unknown else ""
     return Tile("cost", show_cost(sum(costs)), f"{unknown} runs without a price" if unknown else each)
 
 

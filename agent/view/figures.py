@@ -22,7 +22,8 @@ CURVE_STEPS: Final = 160
 Rival = Literal["eager", "compile"]
 RIVALS: Final[tuple[Rival, ...]] = ("eager", "compile")
 NAMES: Final = {"eager": "eager", "compile": "torch.compile"}
-REWARDS: Final = ((-1, "−1 wrong"), (1, "1 correct"), (2, "2 > eager"), (3, "3 > both"))
+REWARDS: Final = ((-1, "−1"), (1, "1"), (2, "2"), (3, "3"))
+ALL_TICKS_BELOW: Final = 13
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,9 @@ def _rewards(rows: Sequence[Row]) -> Any:
     counts.append(sum(row.reward is None for row in counted))
     share = [f"{count} of {len(counted)}" for count in counts]
     bar = go.Bar(x=names, y=counts, customdata=share, hovertemplate="%{x}: %{customdata}<extra></extra>", text=counts)
-    return _figure(go, [bar], x="reward", y="runs")
+    figure = _figure(go, [bar], x="reward", y="runs")
+    figure.update_xaxes(type="category")
+    return _whole(figure.update_yaxes, max(counts), figure)
 
 
 def _by_turn(rows: Sequence[Row]) -> Any:
@@ -126,7 +129,9 @@ def _by_turn(rows: Sequence[Row]) -> Any:
         )
     turns, medians = median_best(rows)
     traces.append(go.Scatter(x=turns, y=medians, mode="lines", line={"shape": "hv", "width": 2}, name="median of best"))
-    return _figure(go, traces, x="turn", y="speed-up over the harder rival", log_y=True)
+    figure = _figure(go, traces, x="turn", y="speed-up over the harder rival", log_y=True)
+    figure.add_hline(y=1, line={"dash": "dot", "width": 1})
+    return _whole(figure.update_xaxes, max(turns, default=0), figure)
 
 
 def median_best(rows: Sequence[Row]) -> tuple[list[int], list[float]]:
@@ -178,7 +183,7 @@ def _cost(rows: Sequence[Row]) -> Any:
     priced = len(costs) == len(rows) and any(costs)
     values: list[float] = costs if priced else [row.tokens for row in rows]
     bars = go.Histogram(x=values, nbinsx=30, hovertemplate="%{x}: %{y} runs<extra></extra>")
-    return _figure(go, [bars], x="US dollars a run" if priced else "tokens a run (not every run has a price)", y="runs")
+    return _figure(go, [bars], x="US dollars a run" if priced else "tokens a run", y="runs")
 
 
 def _words(speedup: Speedup, task: str, rival: str) -> str:
@@ -214,6 +219,13 @@ def _figure(
         if on:
             ticks = [0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000]
             axis(tickvals=ticks, ticktext=[f"{tick:g}×" for tick in ticks])
+    return figure
+
+
+def _whole(update: Callable[..., Any], largest: int, figure: Any) -> Any:
+    """Few whole numbers get a tick each: there is no half a run."""
+    if largest < ALL_TICKS_BELOW:
+        update(dtick=1)
     return figure
 
 

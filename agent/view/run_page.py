@@ -32,7 +32,8 @@ def run_page(run: StoredRun, row: Row, *, back: str = "", budget: int | None = N
     characters, the submission first.
     """
     highlighter = Highlighter(budget=budget)
-    files = [(name, highlighter.code(text, language=language_of(name))) for name, text in _submission(run)]
+    folder = _stored(run)
+    files = [(name, highlighter.code(text, language=language_of(name))) for name, text in _submission(folder)]
     task = highlighter.code(run.task_text, language="python") if run.task_text else Markup("")
     turns = fold_turns(run.events, highlighter=highlighter)
     record, judged = run.record, row.judged
@@ -53,6 +54,7 @@ def run_page(run: StoredRun, row: Row, *, back: str = "", budget: int | None = N
         turns=turns,
         task_code=task,
         files=files,
+        files_from=_files_from(run, folder) if files else "",
         version=__version__,
         made_at=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     )
@@ -135,11 +137,24 @@ def _history(name: str, record: Record) -> tuple[str, str, Judged | None]:
     return name, f"{verdict}, {reward}", record.judged
 
 
-def _submission(run: StoredRun) -> Iterator[tuple[str, str]]:
-    folder = run.folder.workspace if run.record and run.record.counts == "final" else run.folder.best
-    if not (folder / "model_new.py").is_file():
-        folder = run.folder.workspace
-    if folder.is_symlink() or (folder / "kernels").is_symlink():
+def _stored(run: StoredRun) -> Path | None:
+    """The folder of the submission that counts, else of the other one that is there."""
+    folders = [run.folder.best, run.folder.workspace]
+    if run.record and run.record.counts == "final":
+        folders.reverse()
+    return next((f for f in folders if (f / "model_new.py").is_file() and not f.is_symlink()), None)
+
+
+def _files_from(run: StoredRun, folder: Path | None) -> str:
+    counts = run.record.counts if run.record else None
+    if folder is None or counts is None or (counts == "best") == (folder == run.folder.best):
+        return ""
+    missing = "workspace/" if counts == "final" else "best/"
+    return f"The verdict is about {missing}, which is not stored with this run; this is {folder.name}/."
+
+
+def _submission(folder: Path | None) -> Iterator[tuple[str, str]]:
+    if folder is None or (folder / "kernels").is_symlink():
         return
     for path in submitted_files(folder)[:FILES_AT_MOST]:
         yield safe(path.relative_to(folder).as_posix()), _text(path)

@@ -28,8 +28,9 @@ from agent.view.rows import Row, mark_superseded, row_of
 from agent.view.run_page import run_page
 
 PAGE: Final = "view.html"
-BUDGET_CHARS: Final = 4_000
-"""How much code of a collection's run page is highlighted; pygments does about 500 kB a second."""
+BUDGET_CHARS: Final = (4_000, 40_000, 4_000_000)
+"""How much code of a collection's run page is highlighted: at least, at most, and of all pages together. pygments does
+about 500 kB a second, so that a thousand runs get seconds of it."""
 INLINE_RUNS: Final = 12
 """Below this, starting processes costs more than it saves."""
 CHUNK: Final = 8
@@ -51,6 +52,7 @@ class _Order:
     run: Path
     page: Path | None
     overview: Path
+    budget: int
 
 
 def write_view(
@@ -76,7 +78,11 @@ def write_view(
     if len(roots) > 1 and output is None:
         raise ConfigError("several folders need a place for the overview", hint="give it with -o")
     page = _page(output, roots[0])
-    orders = [_order(folder, page, beside=output is not None, wanted=run_pages) for folder in folders]
+    budget = _budget(len(folders))
+    orders = [
+        _Order(folder.path, _run_page(folder, page, beside=output is not None) if run_pages else None, page, budget)
+        for folder in folders
+    ]
     rows = mark_superseded(_made(orders, workers=workers))
     title = ", ".join(root.name for root in roots)
     text = collection_page(rows, title=title, refused=_refused(roots), owed=_owed(roots, rows))
@@ -97,15 +103,17 @@ def _page(output: Path | None, root: Path) -> Path:
     return chosen if chosen.suffix.lower() in (".html", ".htm") and not chosen.is_dir() else chosen / PAGE
 
 
-def _order(folder: RunFolder, page: Path, *, beside: bool, wanted: bool) -> _Order:
+def _run_page(folder: RunFolder, page: Path, *, beside: bool) -> Path:
     """With -o the run pages lie in a folder beside the overview, so that both can be moved; else in the runs."""
-    if not wanted:
-        return _Order(folder.path, None, page)
-    target = page.parent / f"{page.stem}-runs" / _name(folder, page) if beside else folder.path / PAGE
-    return _Order(folder.path, target, page)
+    return page.parent / f"{page.stem}-runs" / _name(folder) if beside else folder.path / PAGE
 
 
-def _name(folder: RunFolder, page: Path) -> str:
+def _budget(runs: int) -> int:
+    least, most, total = BUDGET_CHARS
+    return max(least, min(most, total // runs))
+
+
+def _name(folder: RunFolder) -> str:
     """A name of its own: runs of the same name may lie in different folders."""
     return f"{folder.run_id}-{hashlib.sha256(os.fsencode(folder.path)).hexdigest()[:8]}.html"
 
@@ -132,7 +140,7 @@ def _make(order: _Order) -> Row:
     if order.page is None:
         return row
     back = _link(order.overview, order.page.parent)
-    _write(order.page, run_page(run, row, back=back, budget=BUDGET_CHARS))
+    _write(order.page, run_page(run, row, back=back, budget=order.budget))
     return replace(row, page=_link(order.page, order.overview.parent))
 
 

@@ -118,7 +118,8 @@ class _Folding:
             case ObservationEvent():
                 self._observe(turn, event)
             case SnapshotEvent() if event.is_best:
-                turn.notices.append(f"best submission so far: {show_ratio(event.speedup)} over its harder rival")
+                timed = f"{show_ratio(event.speedup)} over its harder rival" if event.speedup else "verified, not timed"
+                turn.notices.append(f"kept as the best submission so far: {timed}")
             case Resumed():
                 turn.notices.append("the run was cut off here and resumed")
             case StopEvent():
@@ -146,7 +147,10 @@ class _Folding:
 
     def _act(self, turn: Turn, event: ActionEvent) -> None:
         arguments = event.arguments
-        step = Step(one_line(event.name, 40), action_words(event.name, arguments, 160))
+        title = (
+            str(arguments.get("path", "")) if event.name == "write_file" else action_words(event.name, arguments, 160)
+        )
+        step = Step(one_line(event.name, 40), one_line(title, 160))
         if event.name == "bash":
             command = str(arguments.get("command", ""))
             if "\n" in command.strip() or len(command) > 150:

@@ -100,6 +100,7 @@
     layout.font.family = getComputedStyle(document.body).fontFamily;
     for (const axis of [layout.xaxis, layout.yaxis]) Object.assign(axis, { gridcolor: c("line"), linecolor: c("line"), zerolinecolor: c("line") });
     layout.hoverlabel = { ...layout.hoverlabel, bgcolor: c("panel"), bordercolor: c("line"), font: { color: c("text") } };
+    for (const shape of layout.shapes ?? []) shape.line.color = c("dim");
     layout.transition = still.matches ? { duration: 0 } : undefined;
     if (id === "plot-reward") data[0].marker = { color: [c("bad"), c("fair"), c("good"), c("good"), c("dim")] };
     if (id === "plot-cost") data[0].marker = { color: c("eager") };
