@@ -1,0 +1,140 @@
+"""Kinds of columns: how each is stored in parquet, and what the `datasets` library makes of it.
+
+Objects whose keys differ from row to row (arguments, tools) are JSON text in parquet: as structs they would be united
+and filled with nulls. The schema names them as `Json`, so that `datasets` gives them back as objects. The one exception
+is `tools` for verl, whose dataset class takes structs only; there the exact text stands beside it as `tools_json`.
+"""
+
+import functools
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from agent.errors import ConfigError
+from agent.export.chat import tool_objects
+from agent.loop.actions import tool_schemas
+
+_TEXT: Final = {"dtype": "string", "_type": "Value"}
+_INT: Final = {"dtype": "int64", "_type": "Value"}
+_FLOAT: Final = {"dtype": "float64", "_type": "Value"}
+_FLAG: Final = {"dtype": "bool", "_type": "Value"}
+_JSON: Final = {"_type": "Json"}
+_CALL: Final = {"id": _TEXT, "type": _TEXT, "function": {"name": _TEXT, "arguments": _JSON}}
+
+
+def _list(feature: Any) -> dict[str, Any]:
+    return {"feature": feature, "_type": "List"}
+
+
+_MESSAGE: Final = {
+    "role": _TEXT,
+    "content": _TEXT,
+    "reasoning_content": _TEXT,
+    "tool_calls": _list(_CALL),
+    "tool_call_id": _TEXT,
+    "name": _TEXT,
+}
+_FEATURES: Final[dict[str, Any]] = {
+    "text": _TEXT,
+    "int": _INT,
+    "float": _FLOAT,
+    "flag": _FLAG,
+    "json": _JSON,
+    "ints": _list(_INT),
+    "floats": _list(_FLOAT),
+    "messages": _list(_MESSAGE),
+    "turns": _list({"role": _TEXT, "content": _TEXT}),
+    "sharegpt": _list({"from": _TEXT, "value": _TEXT}),
+    "reward_model": {"style": _TEXT, "ground_truth": _TEXT},
+    "extra_info": {
+        "split": _TEXT,
+        "index": _INT,
+        "need_tools_kwargs": _FLAG,
+        "task": _TEXT,
+        "task_sha256": _TEXT,
+        "task_text": _TEXT,
+        "runs": _INT,
+        "mean_reward": _FLOAT,
+        "best_reward": _INT,
+    },
+}
+INSTALL: Final = "pip install 'cuda-agent[parquet]'"
+
+
+def pyarrow() -> Any:
+    """The library. Raises ConfigError with what to install."""
+    try:
+        import pyarrow  # type: ignore[import-untyped, unused-ignore]
+        import pyarrow.parquet  # type: ignore[import-untyped, unused-ignore]
+    except ImportError:
+        raise ConfigError("parquet needs pyarrow", hint=INSTALL) from None
+    return pyarrow
+
+
+@functools.cache
+def present_tools() -> tuple[dict[str, Any], ...]:
+    """The tools of this version, which the struct of verl's column is made for."""
+    return tool_objects(tool_schemas())
+
+
+def feature(kind: str) -> Any:
+    """The kind as `datasets` describes it in a parquet file's metadata."""
+    return _tools_feature() if kind == "tools" else _FEATURES[kind]
+
+
+def arrow_schema(columns: Mapping[str, str]) -> Any:
+    """The schema of one data set, with the features for `datasets` in its metadata."""
+    pa = pyarrow()
+    features = {name: feature(kind) for name, kind in columns.items()}
+    fields = [pa.field(name, _arrow(features[name])) for name in columns]
+    described = json.dumps({"info": {"features": features}}, sort_keys=True)
+    return pa.schema(fields, metadata={"huggingface": described})
+
+
+def storable(columns: Mapping[str, str], record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record as parquet stores it: every column, JSON as text."""
+    return {name: _stored(feature(kind), record.get(name), kind) for name, kind in columns.items()}
+
+
+def dump(value: Any) -> str:
+    """JSON text; NaN and infinities are refused, because strict readers refuse them."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _stored(shape: Any, value: Any, kind: str = "") -> Any:
+    if value is None:
+        return None
+    if kind == "tools":
+        return value if list(value) == list(present_tools()) else None
+    if shape == _JSON:
+        return dump(value)
+    if shape.get("_type") == "List":
+        inner = shape["feature"]
+        plain = inner.get("_type") == "Value"
+        return value if plain else [_stored(inner, item) for item in value]
+    if "_type" in shape:
+        return value
+    return {name: _stored(part, value.get(name)) for name, part in shape.items()}
+
+
+def _arrow(shape: Any) -> Any:
+    pa = pyarrow()
+    plain = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}
+    match shape:
+        case {"_type": "Json"}:
+            return pa.string()
+        case {"_type": "Value", "dtype": dtype}:
+            return plain[dtype]
+        case {"_type": "List", "feature": inner}:
+            return pa.list_(_arrow(inner))
+        case _:
+            return pa.struct([pa.field(name, _arrow(part)) for name, part in shape.items()])
+
+
+@functools.cache
+def _tools_feature() -> Any:
+    """One struct that holds every tool's parameters; verl's column only."""
+    names = [name for tool in present_tools() for name in tool["function"]["parameters"]["properties"]]
+    properties = {name: {"type": _TEXT, "description": _TEXT} for name in dict.fromkeys(names)}
+    parameters = {"type": _TEXT, "properties": properties, "required": _list(_TEXT), "additionalProperties": _FLAG}
+    return _list({"type": _TEXT, "function": {"name": _TEXT, "description": _TEXT, "parameters": parameters}})

@@ -1,0 +1,139 @@
+"""How alike two tasks are by the structure of their `class Model`, and how near each task is to a benchmark.
+
+Covers: renamed variables, changed constants, comments and layout, other get_inputs; these do not count. Does not cover:
+the same computation written with other operators or in another order.
+
+The structure is the pre-order walk of the class's syntax tree: kinds of nodes, names of attributes (`relu`, `Linear`)
+and keywords; names of variables and values of constants are left out. The similarity is difflib's ratio,
+2 * matches / (length + length), as PythonASTSimilarity of the CUDA Agent paper (appendix 6) is described; it drops
+what is above 0.9.
+"""
+
+import ast
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Final
+
+from agent.config import expanded
+from agent.errors import ConfigError
+
+THRESHOLD: Final = 0.9
+MODEL: Final = "Model"
+MAX_FILE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Structure:
+    """One class Model; `name` says where it is from."""
+
+    name: str
+    tokens: tuple[str, ...]
+    counts: Counter[str]
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The most similar problem of the benchmark."""
+
+    name: str
+    similarity: float
+
+    @property
+    def contaminated(self) -> bool:
+        return self.similarity > THRESHOLD
+
+
+def structure_of(text: str, *, name: str = "") -> Structure | None:
+    """None where the text does not parse or has no class Model."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text.removeprefix("\ufeff"))
+        found = next((node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == MODEL), None)
+        if found is None:
+            return None
+        tokens = tuple(_walk(found))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return Structure(name, tokens, Counter(tokens))
+
+
+def load_benchmark(checkout: Path) -> tuple[Structure, ...]:
+    """Every class Model in a KernelBench checkout, or in any folder of such files. Raises ConfigError."""
+    root = expanded(checkout)
+    if not root.is_dir():
+        raise ConfigError(f"{checkout} is not a folder", hint="--decontaminate takes a KernelBench checkout")
+    base = root / "KernelBench" if (root / "KernelBench").is_dir() else root
+    found: list[Structure] = []
+    for path in sorted(base.rglob("*.py")):
+        if path.is_file() and path.stat().st_size <= MAX_FILE_BYTES:
+            name = path.relative_to(base).as_posix()
+            structure = structure_of(path.read_text(encoding="utf-8", errors="replace"), name=name)
+            if structure is not None:
+                found.append(structure)
+    if not found:
+        raise ConfigError(f"there is no class Model in {checkout}", hint="--decontaminate takes a KernelBench checkout")
+    return tuple(found)
+
+
+def similarity(one: Structure, other: Structure) -> float:
+    """Between 0 and 1; 1 for equal structures. Symmetric: the pair is put in order first."""
+    if one.tokens == other.tokens:
+        return 1.0
+    first, second = sorted((one.tokens, other.tokens))
+    return SequenceMatcher(None, first, second, autojunk=False).ratio()
+
+
+def nearest(task: Structure, benchmark: Sequence[Structure]) -> Nearest:
+    """The most similar one; of equally similar ones the first. Candidates that cannot win are not compared in full."""
+    bounds = sorted(((-_bound(task, other), at) for at, other in enumerate(benchmark)))
+    best, best_at = -1.0, 0
+    for bound, at in bounds:
+        if -bound < best:
+            break
+        value = similarity(task, benchmark[at])
+        if value > best or (value == best and at < best_at):
+            best, best_at = value, at
+    return Nearest(benchmark[best_at].name, round(best, 4))
+
+
+def _bound(one: Structure, other: Structure) -> float:
+    """No similarity is higher: tokens in common without their order."""
+    common = sum((one.counts & other.counts).values())
+    return 2 * common / (len(one.tokens) + len(other.tokens))
+
+
+def _walk(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.expr_context):
+        return
+    yield _token(node)
+    body = _without_docstring(node)
+    for child in ast.iter_child_nodes(node):
+        if child is not body:
+            yield from _walk(child)
+
+
+def _token(node: ast.AST) -> str:
+    kind = type(node).__name__
+    match node:
+        case ast.Attribute(attr=name):
+            return f"{kind}.{name}"
+        case ast.keyword(arg=name):
+            return f"{kind}.{name}"
+        case _:
+            return kind
+
+
+def _without_docstring(node: ast.AST) -> ast.AST | None:
+    """The docstring's statement, which is left out."""
+    if not isinstance(node, ast.ClassDef | ast.FunctionDef) or not node.body:
+        return None
+    first = node.body[0]
+    is_text = (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )
+    return first if is_text else None
