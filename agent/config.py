@@ -152,6 +152,11 @@ def environ() -> Mapping[str, str]:
     return os.environ
 
 
+def without_usage_reports() -> None:
+    """Ray reports its use to its makers unless told not to; who wants that sets RAY_USAGE_STATS_ENABLED=1."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+
 def api_key(config: BackendConfig) -> str | None:
     return environ().get(config.api_key_env) or None
 

@@ -1,0 +1,143 @@
+"""What runs on a node of a Ray cluster: one job in a worker process, alone on its sample, heeding the driver's wishes.
+
+Covers: a worker that Ray has given up but that still runs cannot write beside its successor, because each holds the
+sample's lock; a run that it began after the driver had looked is gone on with, not made a second time. Not covered: a
+shared file system whose flock does not reach other machines.
+"""
+
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from agent import __version__
+from agent.batch.executor import Done, Job, run_job
+from agent.batch.faults import Fault, detail_of, fault_of
+from agent.batch.ray_device import job_device, ray_module
+from agent.loop.control import Controls
+from agent.trajectory.folder import RunFolder
+from agent.trajectory.stored import find_runs, read_ending
+from agent.trajectory.writer import record_error
+
+LOCK_NAME: Final = ".worker"
+LOCK_PATIENCE_S: Final = 120.0
+POLL_S: Final = 1.0
+GO_ON: Final = ""
+STOP: Final = "stop"
+QUIT: Final = "quit"
+
+
+class Switch:
+    """An actor that tells all workers what the driver wants: to go on, to stop and judge, or to quit."""
+
+    def __init__(self, wish: str) -> None:
+        self._wish = wish
+
+    def read(self) -> str:
+        return self._wish
+
+    def write(self, wish: str) -> None:
+        self._wish = wish
+
+
+def run_on_node(job: Job, *, known: frozenset[str], version: str, switch: str) -> Done:
+    """Run one job here. `known`: the sample's runs when it was submitted; `switch`: the name of the actor."""
+    if version != __version__:
+        detail = f"a node has cuda-agent {__version__}, the driver {version}"
+        return Done(job=job, outcome="left", run=job.run, fault=Fault.SETUP, detail=detail)
+    try:
+        with alone(job.folder) as free:
+            return _run(job, known, switch) if free else _in_use(job)
+    except Exception as error:  # noqa: BLE001 - the edge of a process: what went wrong around run_job
+        return Done(job=job, outcome="failed", run=job.run, fault=fault_of(error), detail=detail_of(error))
+
+
+def run_names(folder: Path) -> frozenset[str]:
+    """The runs that a sample has."""
+    return frozenset(run.path.name for run in find_runs([folder])) if folder.is_dir() else frozenset()
+
+
+def _run(job: Job, known: frozenset[str], switch: str) -> Done:
+    begun = _begun_meanwhile(job, known)
+    if begun is not None:
+        ending = read_ending(begun)
+        if ending is not None and ending.settled:
+            return Done(job=job, outcome="settled", run=begun.path, reason=ending.reason, reward=ending.reward)
+        job = replace(job, run=begun.path)
+    controls = Controls()
+    with obeying(lambda: read_switch(switch), controls):
+        return run_job(job, controls=controls, device=job_device(job.config))
+
+
+def _begun_meanwhile(job: Job, known: frozenset[str]) -> RunFolder | None:
+    """A run of this sample that the driver did not know of: by a worker that was given up, before it died."""
+    fresh = [run for run in find_runs([job.folder]) if run.path.name not in known]
+    return max(fresh, key=lambda run: run.path.stat().st_mtime, default=None)
+
+
+def _in_use(job: Job) -> Done:
+    detail = f"{job.folder} is still in use by a worker that was given up"
+    return Done(job=job, outcome="failed", run=job.run, fault=Fault.WORKER, detail=detail)
+
+
+@contextlib.contextmanager
+def alone(folder: Path, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[bool]:
+    """Holds the sample's lock; false where another worker still has it after `patience_s`. Raises RecordError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise record_error(folder / LOCK_NAME, error) from error
+    try:
+        yield _acquired(fd, time.monotonic() + patience_s)
+    finally:
+        os.close(fd)
+
+
+def _acquired(fd: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL_S / 4)
+        else:
+            return True
+
+
+@contextlib.contextmanager
+def obeying(read: Callable[[], str], controls: Controls) -> Iterator[None]:
+    """Asks for the driver's wish while the job runs, and passes it on."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(POLL_S):
+            wish = read()
+            if wish == STOP:
+                controls.request_stop()
+            elif wish == QUIT:
+                controls.request_quit()
+
+    thread = threading.Thread(target=watch, daemon=True, name="agent-switch")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def read_switch(name: str) -> str:
+    """GO_ON also while nobody answers: the switch moves where its node is lost."""
+    ray = ray_module()
+    try:
+        wish: str = ray.get(ray.get_actor(name).read.remote(), timeout=POLL_S * 5)
+    except (ray.exceptions.RayError, ValueError):  # ValueError: there is no actor of this name now
+        return GO_ON
+    return wish
