@@ -14,6 +14,7 @@ import pytest
 from agent.backends import scripted_steps as steps
 from agent.backends.scripted_server import ScriptedServer
 from agent.cli import main
+from tests.sandbox.sandbox_kinds import require
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = """\
@@ -276,6 +277,7 @@ def test_an_engine_that_does_not_run_is_named(
 
 @pytest.mark.docker
 def test_an_image_that_is_missing_is_named(failing: Failing, task: Path) -> None:
+    require("docker")
     image = "sandbox.image=no-such-image:latest"
     said = failing("optimize", task, "--sandbox", "docker", "--set", image, *replay(task), code=3)
     assert "no-such-image:latest" in said
