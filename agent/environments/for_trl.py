@@ -9,7 +9,6 @@ judged when TRL asks for rewards; a rollout that infrastructure broke has reward
 """
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,14 +19,14 @@ from agent.backends.base import Message, ToolCall, ToolSchema
 from agent.backends.sanitize import dump_object
 from agent.config import Config
 from agent.environments.device import SHARED
+from agent.environments.extras import extra
 from agent.environments.kernel_env import KernelEnv
-from agent.errors import ConfigError
+from agent.environments.rows import row_task, task_columns
 from agent.loop.actions import tool_schemas
 from agent.loop.control import Device
 from agent.loop.prompts import render
-from agent.tasks.task import Task, check_text, text_sha256
+from agent.tasks.task import Task
 
-INSTALL: Final = "pip install 'cuda-agent[trl]'"
 TYPES: Final[dict[str, type]] = {"string": str, "number": float, "integer": int, "boolean": bool}
 JUDGES_AT_ONCE: Final = 8
 """Threads of the reward function; what is timed still runs one at a time, by the environments' device."""
@@ -42,16 +41,11 @@ def environment_factory(
 
 def dataset(tasks: Iterable[Task]) -> Any:
     """A datasets.Dataset with one row a task; the opening is put into the prompt when a rollout begins."""
-    try:
-        datasets = importlib.import_module("datasets")
-    except ImportError as error:
-        raise ConfigError("rows for TRL need the package datasets", hint=INSTALL) from error
-    return datasets.Dataset.from_list([task_row(task) for task in tasks])
+    return extra("datasets", name="trl").Dataset.from_list([task_row(task) for task in tasks])
 
 
 def task_row(task: Task) -> dict[str, Any]:
-    prompt = [{"role": "user", "content": ""}]
-    return {"prompt": prompt, "task_name": task.name, "task_path": str(task.path), "task_text": task.text}
+    return {"prompt": [{"role": "user", "content": ""}], **task_columns(task)}
 
 
 def kernel_reward(environments: "Sequence[Rollout]", **_: Any) -> list[float | None]:
@@ -69,17 +63,16 @@ class Rollout:
         self._reward: float | None = None
         self._over = ""
 
-    def reset(self, *, task_text: str, task_name: str = "task", task_path: str = "model.py", **row: Any) -> str:
+    def reset(self, **row: Any) -> str:
         """Begin with a row of `dataset`; the result is appended to the prompt's last message.
 
         Raises TaskError, and SandboxError or JudgeError where an episode cannot begin.
         """
         if self._env is not None:
             self._env.close()
-        check_text(task_text, label=task_name)
-        task = Task(path=Path(task_path), name=task_name, text=task_text, sha256=text_sha256(task_text))
-        about = {"trainer": "trl"}
-        self._env = KernelEnv(task, config=self._config, output=self._output, device=self._device, policy=about)
+        self._env = KernelEnv(
+            row_task(row), config=self._config, output=self._output, device=self._device, policy={"trainer": "trl"}
+        )
         self._reward, self._over = None, ""
         return self._env.reset().text
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from agent.backends.base import Message, ToolSchema
 from agent.backends.openai_api import wire_message, wire_tool
+from agent.backends.sanitize import sanitize_history
 from agent.backends.text_protocol import as_text
 
 
@@ -21,8 +22,9 @@ class Observation:
     tools: tuple[ToolSchema, ...]
 
     def openai_messages(self, *, new: bool = False) -> list[dict[str, Any]]:
-        """As an OpenAI-compatible server wants them; arguments of calls are JSON strings."""
-        return [wire_message(message) for message in (self.new if new else self.messages)]
+        """As a backend would send them: arguments of calls are JSON strings, and what no server accepts is repaired."""
+        wired = [wire_message(message) for message in sanitize_history(self.messages)]
+        return wired[len(wired) - len(self.new) :] if new else wired
 
     def openai_tools(self) -> list[dict[str, Any]]:
         return [wire_tool(tool) for tool in self.tools]
