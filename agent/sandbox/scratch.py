@@ -32,11 +32,11 @@ def scratch_folders() -> list[tuple[Path, dict[str, str]]]:
     """All such folders of this user on this machine, with their owner's labels."""
     found: list[tuple[Path, dict[str, str]]] = []
     for folder in sorted(Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*")):
-        # Anybody may make folders with this name in a shared /tmp.
-        about = folder.lstat()
-        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
-            continue
         try:
+            # Anybody may make folders with this name in a shared /tmp, and other processes remove theirs meanwhile.
+            about = folder.lstat()
+            if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+                continue
             labels = json.loads((folder / OWNER_FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
