@@ -71,7 +71,10 @@ def _everything() -> Found:
 def _folders() -> Found:
     found: Found = []
     for folder, labels in scratch_folders():
-        created = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+        try:
+            created = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+        except FileNotFoundError:  # its owner removed it meanwhile
+            continue
         leftover = _leftover("folder", str(folder), labels, created=created, state="on disk")
         found.append((leftover, partial(remove_tree, folder)))
     return found
