@@ -27,7 +27,7 @@ def warm(config: Config, task: Task, *, opened: Opened | None = None) -> Path:
     A cache that could not be filled is used as it is: what is missing is then compiled again and again.
     """
     target = resolve_target(config.judge)
-    folder = cache_folder(config, target)
+    folder = _made(cache_folder(config, target))
     done = _mark(folder, task, "warm")
     with _locked(folder):
         if not done.exists():
@@ -41,29 +41,14 @@ def inspect(config: Config, task: Task, *, opened: Opened | None = None) -> None
     What was found good is not looked at again: every further sample of a task begins at once.
     """
     target = resolve_target(config.judge)
-    folder = cache_folder(config, target)
-    with _locked(folder):
-        pass
+    folder = _made(cache_folder(config, target))
     good = _mark(folder, task, "inspected")
-    if good.exists():
-        return
-    timeout_s = config.limits.tool_timeout_s
-    with trusted_sandbox(config, target=target, cache=folder, opened=opened) as sandbox:
-        try:
-            report = run_inspect(sandbox, task, target=target, timeout_s=timeout_s)
-        except NoReport as error:
-            if error.status == "exited":
-                raise
-            raise TaskError(f"{task.path.name}: {error.message}") from error
-    if report.status == "ok":
+    with _locked(good):
+        if good.exists():
+            return
+        _inspect(config, task, target, folder, opened)
         with contextlib.suppress(OSError):  # a full disk: it is looked at again
             good.touch()
-        return
-    first = report.reasons[0] if report.reasons else None
-    detail = " ".join(f"{first.detail} [{first.code}]".split()) if first else "no reason was given"
-    if report.status == "error":
-        raise JudgeError(f"{task.path.name} could not be inspected: {detail}")
-    raise TaskError(f"{task.path.name} cannot be a task: {detail}")
 
 
 def cache_folder(config: Config, target: Target) -> Path:
@@ -79,6 +64,23 @@ def _mark(folder: Path, task: Task, what: str) -> Path:
     return folder.with_name(f"{folder.name}.{task.sha256[:16]}-{tools_sha256()[:16]}.{what}")
 
 
+def _inspect(config: Config, task: Task, target: Target, folder: Path, opened: Opened | None) -> None:
+    with trusted_sandbox(config, target=target, cache=folder, opened=opened) as sandbox:
+        try:
+            report = run_inspect(sandbox, task, target=target, timeout_s=config.limits.tool_timeout_s)
+        except NoReport as error:
+            if error.status == "exited":
+                raise
+            raise TaskError(f"{task.path.name}: {error.message}") from error
+    if report.status == "ok":
+        return
+    first = report.reasons[0] if report.reasons else None
+    detail = " ".join(f"{first.detail} [{first.code}]".split()) if first else "no reason was given"
+    if report.status == "error":
+        raise JudgeError(f"{task.path.name} could not be inspected: {detail}")
+    raise TaskError(f"{task.path.name} cannot be a task: {detail}")
+
+
 def _fill(config: Config, task: Task, target: Target, folder: Path, done: Path, opened: Opened | None) -> None:
     with trusted_sandbox(config, target=target, cache=folder, opened=opened) as sandbox:
         try:
@@ -89,16 +91,26 @@ def _fill(config: Config, task: Task, target: Target, folder: Path, done: Path, 
         done.touch()
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _made(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder.with_name(f"{folder.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(
-            f"cannot write in the cache folder {folder.parent}: {reason}", hint="set CUDA_AGENT_CACHE"
-        ) from error
+        raise _unwritable(folder, error) from error
+    return folder
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigError:
+    reason = error.strerror or str(error)
+    return ConfigError(f"cannot write in the cache folder {path.parent}: {reason}", hint="set CUDA_AGENT_CACHE")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Alone with `path` on this machine; its lock file lies beside it."""
+    try:
+        fd = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _unwritable(path, error) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
