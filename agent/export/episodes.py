@@ -1,7 +1,7 @@
 """One stored episode in memory: its turns, the conversation as the model saw it, and its verdict; or why it is skipped.
 
-The log is read one event at a time. What a row never needs is dropped at once: raw answers, reports, diffs. Token ids
-are held in arrays of 8 bytes an id, because the prompts of a long episode hold many millions of them.
+The log is read one event at a time. Token ids are held in arrays of 8 bytes an id and nowhere else, because the prompts
+of a long episode hold many millions of them.
 """
 
 import hashlib
@@ -30,10 +30,11 @@ from agent.trajectory.events import (
 )
 from agent.trajectory.folder import RunFolder
 from agent.trajectory.reader import read_events
-from agent.trajectory.stored import Ending, read_ending
+from agent.trajectory.stored import Ending, ending_of
 
 VERDICT_VERSION: Final = 1
 DETAIL_CHARS: Final = 300
+_WITHOUT_IDS: Final = {"prompt_token_ids": None, "completion_token_ids": None, "logprobs": None, "raw": {}}
 
 SkipReason = Literal["unreadable", "damaged", "other_version", "unknown_event", "unknown_field", "no_verdict"]
 Ids: TypeAlias = "array[int]"
@@ -59,7 +60,7 @@ class Tokens:
 
 @dataclass
 class Turn:
-    """One reply (without `raw` and ids) and the observations of its calls, in order."""
+    """One reply (without ids where `tokens` has them) and the observations of its calls, in order."""
 
     number: int
     t: float
@@ -164,8 +165,7 @@ class _Folded:
                 self.turns.append(_turn(event))
             case ObservationEvent():
                 if self.turns:
-                    slim = event.model_copy(update={"report": None, "diff": None})
-                    self.turns[-1].observations.append(slim)
+                    self.turns[-1].observations.append(event)
             case Resumed():
                 self.resumed += 1
             case RunEnd():
@@ -181,15 +181,16 @@ def _fold(path: Path) -> _Folded:
 
 
 def _turn(event: ReplyEvent) -> Turn:
-    reply = event.reply
-    nothing: dict[str, Any] = {"prompt_token_ids": None, "completion_token_ids": None, "logprobs": None, "raw": {}}
+    reply, tokens = event.reply, _tokens(event.reply)
+    if tokens is not None:
+        reply = reply.model_copy(update=_WITHOUT_IDS)
     return Turn(
         number=event.turn,
         t=event.t,
-        reply=reply.model_copy(update=nothing),
+        reply=reply,
         format_error=event.format_error,
-        parser_error=bool(reply.raw.get("format_error")),
-        tokens=_tokens(reply),
+        parser_error=bool(event.reply.raw.get("format_error")),
+        tokens=tokens,
     )
 
 
@@ -201,13 +202,14 @@ def _tokens(reply: Reply) -> Tokens | None:
 
 
 def _verdict(folder: RunFolder) -> tuple[dict[str, Any], Ending]:
-    ending = read_ending(folder)
-    if ending is None:
-        raise Skipped("no_verdict", "verdict.json is missing or torn")
-    record: dict[str, Any] = json.loads((folder.path / "verdict.json").read_bytes())
-    if record.get("schema_version") != VERDICT_VERSION:
-        raise Skipped("other_version", f"a verdict of version {record.get('schema_version')}, not {VERDICT_VERSION}")
-    return record, ending
+    try:
+        record: dict[str, Any] = json.loads((folder.path / "verdict.json").read_bytes())
+        version = record["schema_version"]
+        if version != VERDICT_VERSION:
+            raise Skipped("other_version", f"a verdict of version {version}, not {VERDICT_VERSION}")
+        return record, ending_of(record)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Skipped("no_verdict", f"verdict.json is missing or torn: {error!r}") from None
 
 
 def _diagnose_line(raw: bytes, number: int) -> Skipped | None:

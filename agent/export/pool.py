@@ -1,5 +1,6 @@
 """Work spread over processes with its results in order, and never more of it under way than fits in memory."""
 
+import gc
 import itertools
 import multiprocessing
 import signal
@@ -12,6 +13,7 @@ from typing import Final, TypeVar
 from agent.errors import AgentError
 
 AHEAD_PER_JOB: Final = 2
+GC_THRESHOLD: Final = 50_000
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -57,5 +59,6 @@ def _in_order(
 
 
 def _begin() -> None:
-    """^C is the parent's to handle: it ends the workers."""
+    """^C is the parent's to handle: it ends the workers. What an episode leaves is no cycle: collect rarely."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.set_threshold(GC_THRESHOLD, 20, 20)

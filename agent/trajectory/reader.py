@@ -51,9 +51,17 @@ def read_lines(path: Path) -> Iterator[Line]:
 
 
 def parse_line(raw: bytes) -> Event:
-    """ValueError for a torn or damaged line. Parsed by `json`: lone surrogates, which JSON can escape, must survive."""
+    """ValueError for a torn or damaged line.
+
+    pydantic's own parser is twice as fast and refuses lone surrogates, which JSON can escape and which must survive:
+    what it refuses is parsed by `json`.
+    """
     if not raw.endswith(b"\n"):
         raise ValueError("no newline at the end")
+    try:
+        return EVENT_ADAPTER.validate_json(raw)
+    except ValidationError:
+        pass
     try:
         return EVENT_ADAPTER.validate_python(json.loads(raw))
     except ValidationError as error:

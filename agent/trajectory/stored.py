@@ -59,16 +59,20 @@ def find_runs(paths: Iterable[Path]) -> Iterator[RunFolder]:
 def read_ending(folder: RunFolder) -> Ending | None:
     """None while the run is owed work: no verdict.json, or one that is torn."""
     try:
-        record = json.loads((folder.path / "verdict.json").read_bytes())
-        counts = record["counts"]
-        return Ending(
-            reason=StopReason(record["reason"]),
-            reward=record["reward"],
-            verdict=record[counts] if counts else None,
-            errors=tuple(record["errors"]),
-        )
+        return ending_of(json.loads((folder.path / "verdict.json").read_bytes()))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def ending_of(record: dict[str, Any]) -> Ending:
+    """The same for what verdict.json holds. Raises ValueError, KeyError or TypeError where it is no such record."""
+    counts = record["counts"]
+    return Ending(
+        reason=StopReason(record["reason"]),
+        reward=record["reward"],
+        verdict=record[counts] if counts else None,
+        errors=tuple(record["errors"]),
+    )
 
 
 def _walk(path: str, depth: int) -> Iterator[str]:
