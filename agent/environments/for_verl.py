@@ -89,7 +89,8 @@ class KernelAgentLoop(_loops.AgentLoopBase):  # type: ignore[misc]
         return self._output(await self._episode(task, sampling_params))
 
     async def _episode(self, task: Task, sampling_params: dict[str, Any]) -> _Rollout:
-        about = {"trainer": "verl", **{key: sampling_params[key] for key in SAMPLING if key in sampling_params}}
+        sampling = {key: sampling_params[key] for key in SAMPLING if key in sampling_params}
+        about = {"trainer": "verl", "sampling": sampling}
         env = AsyncKernelEnv(KernelEnv(task, config=self.kernel_config, output=self.output, policy=about))
         try:
             return await self._play(env, dict(sampling_params))
