@@ -34,7 +34,12 @@ from agent.trajectory.stored import Ending, ending_of
 
 VERDICT_VERSION: Final = 1
 DETAIL_CHARS: Final = 300
-_WITHOUT_IDS: Final = {"prompt_token_ids": None, "completion_token_ids": None, "logprobs": None, "raw": {}}
+_WITHOUT_IDS: Final[dict[str, Any]] = {
+    "prompt_token_ids": None,
+    "completion_token_ids": None,
+    "logprobs": None,
+    "raw": {},
+}
 
 SkipReason = Literal["unreadable", "damaged", "other_version", "unknown_event", "unknown_field", "no_verdict"]
 Ids: TypeAlias = "array[int]"

@@ -27,7 +27,16 @@ STEPS: Final = {
     "truncated": "flag",
     "model": "text",
 }
-GRPO: Final = {"prompt": "messages", "task": "text", "task_sha256": "text", "task_text": "text", "tools": "json"}
+GRPO: Final = {
+    "prompt": "turns",
+    "task_name": "text",
+    "task_text": "text",
+    "task_sha256": "text",
+    "opening": "turns",
+    "runs": "int",
+    "mean_reward": "float",
+    "best_reward": "int",
+}
 VERL: Final = {
     "data_source": "text",
     "prompt": "turns",
@@ -37,7 +46,7 @@ VERL: Final = {
     "agent_name": "text",
 }
 DATA_SOURCE: Final = "cuda-agent"
-AGENT_NAME: Final = "cuda_agent"
+AGENT_NAME: Final = "kernel_agent"
 # Stops that cut an episode off, in a trainer's sense: the model had not ended it.
 _CUT: Final = frozenset({"turns", "time", "tokens", "cost", "context_overflow"})
 
@@ -66,47 +75,43 @@ def step_rows(unit: Unit, source: Source) -> Iterator[Row]:
 
 
 def grpo_rows(unit: Unit, source: Source) -> Iterator[Row]:
-    """The prompt of a task, and its text for the environment."""
-    episode = source.episode(unit.facts[0])
-    chat = source.chat(episode)
-    yield Row(
-        {
-            "prompt": hf_messages(chat.prompt),
-            "task": episode.task.name,
-            "task_sha256": episode.task.sha256,
-            "task_text": source.clean(episode, episode.task.text),
-            "tools": list(chat.tools),
-        }
-    )
+    """What agent.environments.for_trl reads: its environment puts the opening behind the empty prompt itself.
+
+    `opening` is the recorded one, for trainers without an environment.
+    """
+    episode, opening = _opening(unit, source)
+    text = source.clean(episode, episode.task.text)
+    columns = {"task_name": episode.task.name, "task_text": text, "task_sha256": episode.task.sha256}
+    yield Row({"prompt": [{"role": "user", "content": ""}], **columns, "opening": opening, **unit.task})
 
 
 def verl_rows(unit: Unit, source: Source) -> Iterator[Row]:
-    """The columns that verl's RLHFDataset and its agent loop read. `ground_truth` is the task's text."""
-    episode = source.episode(unit.facts[0])
-    chat = source.chat(episode)
-    prompt = [{"role": line.role, "content": line.content} for line in chat.prompt]
-    text = source.clean(episode, episode.task.text)
+    """The columns that verl's RLHFDataset and agent.environments.for_verl read."""
+    episode, opening = _opening(unit, source)
     extra = {
         "split": unit.split,
         "index": unit.index,
         "need_tools_kwargs": False,
-        "task": episode.task.name,
+        "task_name": episode.task.name,
+        "task_text": source.clean(episode, episode.task.text),
         "task_sha256": episode.task.sha256,
-        "task_text": text,
-        "runs": unit.task.get("runs"),
-        "mean_reward": unit.task.get("mean_reward"),
-        "best_reward": unit.task.get("best_reward"),
+        **unit.task,
     }
     yield Row(
         {
             "data_source": DATA_SOURCE,
-            "prompt": prompt,
+            "prompt": opening,
             "ability": "kernel",
-            "reward_model": {"style": "rule", "ground_truth": text},
+            "reward_model": {"style": "rule", "ground_truth": episode.task.sha256},
             "extra_info": extra,
             "agent_name": AGENT_NAME,
         }
     )
+
+
+def _opening(unit: Unit, source: Source) -> tuple[Episode, list[dict[str, str]]]:
+    episode = source.episode(unit.facts[0])
+    return episode, [{"role": line.role, "content": line.content} for line in source.chat(episode).prompt]
 
 
 def _merged(episode: Episode, chat: Chat) -> list[TokenRow] | str:

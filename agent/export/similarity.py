@@ -1,10 +1,10 @@
 """How alike two tasks are by the structure of their `class Model`, and how near each task is to a benchmark.
 
-Covers: renamed variables, changed constants, comments and layout, other get_inputs; these do not count. Does not cover:
+Covers: renamed variables and layers, changed constants, comments and layout, other get_inputs; these do not count. Does not cover:
 the same computation written with other operators or in another order.
 
 The structure is the pre-order walk of the class's syntax tree: kinds of nodes, names of attributes (`relu`, `Linear`)
-and keywords; names of variables and values of constants are left out. The similarity is difflib's ratio,
+and keywords; names of variables and of what a module keeps in `self`, and values of constants are left out. The similarity is difflib's ratio,
 2 * matches / (length + length), as PythonASTSimilarity of the CUDA Agent paper (appendix 6) is described; it drops
 what is above 0.9.
 """
@@ -120,6 +120,8 @@ def _walk(node: ast.AST) -> Iterator[str]:
 def _token(node: ast.AST) -> str:
     kind = type(node).__name__
     match node:
+        case ast.Attribute(value=ast.Name(id="self")):
+            return f"{kind}.self"
         case ast.Attribute(attr=name):
             return f"{kind}.{name}"
         case ast.keyword(arg=name):
