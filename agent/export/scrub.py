@@ -71,6 +71,7 @@ _COMMON_NAMES: Final = frozenset(
     )
 )
 _DISTINCTIVE_CHARS: Final = 6
+MOST_ROUNDS: Final = 20
 PLACEHOLDERS: Final = ("<secret>", "<home>", "<run>", "<path>", "<tmp>", "<env>", "<user>", "<host>", "<word>")
 
 
@@ -130,9 +131,15 @@ def rules_for(host: Host, *, run: str, recorded: Iterable[str], words: Sequence[
 def scrub_text(text: str, rules: Rules, counts: Counter[str]) -> str:
     """The text without what gives away; lone surrogates become U+FFFD. `counts` says what was replaced how often."""
     text = clean_text(text)
-    text = _scrub_secrets(text, counts)
-    text = _scrub_paths(text, rules, counts)
-    return _scrub_names(text, rules, counts)
+    for _ in range(MOST_ROUNDS):  # what was replaced can lay bare what stood behind it
+        found: Counter[str] = Counter()
+        text = _scrub_secrets(text, found)
+        text = _scrub_paths(text, rules, found)
+        text = _scrub_names(text, rules, found)
+        if not found:
+            break
+        counts.update(found)
+    return text
 
 
 @lru_cache(maxsize=256)

@@ -1,12 +1,12 @@
 """How alike two tasks are by the structure of their `class Model`, and how near each task is to a benchmark.
 
-Covers: renamed variables and layers, changed constants, comments and layout, other get_inputs; these do not count. Does not cover:
-the same computation written with other operators or in another order.
+Covers: renamed variables and layers, changed constants, comments and layout, other get_inputs: these do not count. Does
+not cover: the same computation written with other operators or in another order.
 
 The structure is the pre-order walk of the class's syntax tree: kinds of nodes, names of attributes (`relu`, `Linear`)
-and keywords; names of variables and of what a module keeps in `self`, and values of constants are left out. The similarity is difflib's ratio,
-2 * matches / (length + length), as PythonASTSimilarity of the CUDA Agent paper (appendix 6) is described; it drops
-what is above 0.9.
+and keywords. Names of variables, of what a module keeps in `self`, and values of constants are left out. The similarity
+is difflib's ratio, 2 * matches / (length + length), for the paper's "PythonASTSimilarity" (arXiv 2602.24286, appendix
+6), which drops what is above 0.9.
 """
 
 import ast
