@@ -98,19 +98,21 @@ def timed_in(events: Iterable[Event]) -> Iterable[Timed]:
 
 
 def mark_superseded(rows: Iterable[Row]) -> list[Row]:
-    """Of several attempts at the same sample, which lie side by side in a collection, only the newest one counts."""
+    """Of several attempts at one sample, side by side in a collection, one counts: the newest that has a result."""
     listed = list(rows)
-    newest: dict[str, float] = {}
+    chosen: dict[str, Row] = {}
     for row in listed:
         if row.sample is not None:
             place = str(Path(row.path).parent)
-            newest[place] = max(newest.get(place, 0.0), row.began_at)
+            chosen[place] = max(chosen.get(place, row), row, key=_standing)
     return [
-        replace(row, state="superseded")
-        if row.sample is not None and row.began_at < newest[str(Path(row.path).parent)]
-        else row
+        row if row.sample is None or chosen[str(Path(row.path).parent)] is row else replace(row, state="superseded")
         for row in listed
     ]
+
+
+def _standing(row: Row) -> tuple[bool, float]:
+    return row.state == "settled", row.began_at
 
 
 def model_name(backend: Mapping[str, Any], replied: str) -> str:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from agent import __version__
 from agent.config import JudgeConfig
-from agent.trajectory.events import RunStart
+from agent.trajectory.events import RunStart, StopReason
 from agent.ui.console import one_line, safe
 from agent.ui.portable import submitted_files
 from agent.ui.quantities import show_cost, show_count, show_duration, show_us
@@ -93,7 +93,7 @@ def times(judged: Judged | None) -> list[tuple[str, str, Any]]:
 def _facts(run: StoredRun, row: Row) -> Iterator[tuple[str, str]]:
     start = next((event for event in run.events if isinstance(event, RunStart)), None)
     record, judged = run.record, row.judged
-    yield "ended", STOP_WORDS[record.reason] if record and record.reason else (row.reason or "has not ended")
+    yield "ended", STOP_WORDS[StopReason(row.reason)] if row.reason else "has not ended"
     yield "model", row.model or "unknown"
     if start:
         description = start.sandbox.get("description") or start.sandbox.get("kind") or ""

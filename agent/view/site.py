@@ -171,13 +171,15 @@ def _owed(roots: Sequence[Path], rows: Sequence[Row]) -> str:
     if len(roots) != 1:
         return ""
     try:
-        settings = json.loads((roots[0] / "collection.json").read_bytes())
-        wanted = len(settings["tasks"]) * int(settings["samples"])
+        plan = json.loads((roots[0] / "collection.json").read_bytes())
+        places = {str(roots[0] / task["folder"]) for task in plan["tasks"]}
+        samples = int(plan["samples"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-    done = sum(row.counts for row in rows)
+    done = sum(row.counts and str(Path(row.path).parents[1]) in places for row in rows)
+    wanted = len(places) * samples
     left = f", {wanted - done} to go" if wanted > done else ""
-    return f"{len(settings['tasks'])} tasks × {settings['samples']} samples: {done} of {wanted} have a result{left}"
+    return f"{len(places)} tasks × {samples} samples: {done} of {wanted} have a result{left}"
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ PAYLOAD = (
 # What a model or a tool cannot choose, because no event would be valid with another value.
 FIXED = frozenset(
     {"type", "role", "status", "reason", "origin", "finish_reason", "subject", "call", "verdict", "counts", "target"}
-    | {"policy", "precision", "severity", "tool", "module"}
+    | {"policy", "precision", "severity", "tool", "module", "name"}
 )
 
 
@@ -50,7 +50,10 @@ def hostile_run(run: Path) -> Path:
     shutil.copytree(RECORDED[0], run)
     for name in ("task.json", "verdict.json"):
         change(run / name, poisoned)
-    write_events(run, [poisoned(event) for event in read_events(run)])
+    events = [poisoned(event) for event in read_events(run)]
+    for event in events[4:6]:  # the first action and its observation; the others keep names that are looked at
+        event["name"] += PAYLOAD
+    write_events(run, events)
     text = PAYLOAD.replace("\ud800", "")
     (run / "best" / "kernels" / "x<img src=x onerror=alert(1)>\"'.cpp").write_text(text)
     for path in (run / "best").rglob("*.cpp"):

@@ -351,12 +351,16 @@ def test_the_line_over_turns_is_the_median_of_the_best_so_far() -> None:
     assert median_best(rows) == ([1, 2, 3, 4], [1.0, 1.5, 1.5, 2.5])
 
 
-def test_of_two_attempts_at_a_sample_the_later_one_counts() -> None:
-    rows = [
-        row("a", None, path=f"/c/tasks/a-1/0/{name}", sample=0, began_at=at)
-        for name, at in (("x", 2.0), ("y", 1.0), ("z", 3.0))
-    ]
-    assert [r.state for r in mark_superseded(rows)] == ["superseded", "superseded", "settled"]
+def test_of_several_attempts_at_a_sample_the_newest_with_a_result_counts() -> None:
+    def states(*attempts: tuple[float, str]) -> list[str]:
+        made = [
+            row("a", None, path=f"/c/tasks/a-1/0/{at}", sample=0, began_at=at, state=state) for at, state in attempts
+        ]
+        return [r.state for r in mark_superseded(made)]
+
+    assert states((2.0, "settled"), (1.0, "settled"), (3.0, "settled")) == ["superseded", "superseded", "settled"]
+    assert states((1.0, "settled"), (2.0, "not judged")) == ["settled", "superseded"]
+    assert states((1.0, "not judged"), (2.0, "unfinished")) == ["superseded", "unfinished"]
 
 
 def test_costs_are_dollars_only_where_every_run_has_a_price() -> None:
