@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from agent.commands import collect, export, rejudge, view
 from agent.errors import EXIT_USAGE, AgentError, ConfigError
 from agent.ui.console import prepare_streams, print_error, silence
 from agent.ui.options import (
@@ -223,6 +224,10 @@ def doctor(
 
     flags = {"sandbox.kind": sandbox, "judge.target": target}
     return run_doctor(files=tuple(config or ()), settings=tuple(settings or ()), flags=flags, json=json)
+
+
+for command in (collect, rejudge, export, view):
+    command.register(app)
 
 
 @app.command()
