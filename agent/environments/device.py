@@ -1,30 +1,18 @@
-"""The device that environments share by default: one measurement at a time in this process."""
+"""The device that environments lease by default: the machine's, shared with `agent collect` and every other process."""
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterator
-from typing import Final
+import functools
 
-from agent.loop.waiting import Interrupted
-
-POLL_S: Final = 0.2
+from agent.batch.leases import DevicePool
+from agent.config import JudgeConfig
+from agent.judging.target import resolve_target
+from agent.loop.control import Device
 
 
-class OneAtATime:
-    """Covers measurements of this process only; for several processes or GPUs give the environments another Device."""
-
-    def __init__(self) -> None:
-        self._free = threading.Lock()
-
-    @contextlib.contextmanager
-    def lease(self, *, leave: Callable[[], bool]) -> Iterator[None]:
-        while not self._free.acquire(timeout=POLL_S):
-            if leave():
-                raise Interrupted
-        try:
-            yield
-        finally:
-            self._free.release()
+def shared_device(config: JudgeConfig) -> Device:
+    """All cores of the machine for target cpu, any of its GPUs for cuda. Raises SandboxError where no GPU answers."""
+    return _pool(resolve_target(config)).for_job()
 
 
-SHARED: Final = OneAtATime()
+@functools.cache
+def _pool(target: str) -> DevicePool:
+    return DevicePool.of_machine(target)

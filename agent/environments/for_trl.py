@@ -18,7 +18,6 @@ from typing import Any, Final
 from agent.backends.base import Message, ToolCall, ToolSchema
 from agent.backends.sanitize import dump_object
 from agent.config import Config
-from agent.environments.device import SHARED
 from agent.environments.extras import extra
 from agent.environments.kernel_env import KernelEnv
 from agent.environments.rows import row_task, task_columns
@@ -29,11 +28,11 @@ from agent.tasks.task import Task
 
 TYPES: Final[dict[str, type]] = {"string": str, "number": float, "integer": int, "boolean": bool}
 JUDGES_AT_ONCE: Final = 8
-"""Threads of the reward function; what is timed still runs one at a time, by the environments' device."""
+"""Threads of the reward function; what is timed still runs one at a time on a device."""
 
 
 def environment_factory(
-    config: Config | None = None, *, output: Path | str | None = None, device: Device | None = SHARED
+    config: Config | None = None, *, output: Path | str | None = None, device: Device | None = None
 ) -> "Callable[[], Rollout]":
     """What GRPOTrainer wants as `environment_factory`; one instance serves one rollout at a time."""
     return functools.partial(_tools_class(), config=config, output=output, device=device)

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from agent.backends.openai_api import wire_tool
 from agent.config import Config, load_config
-from agent.environments.device import SHARED
 from agent.environments.extras import extra
 from agent.environments.kernel_env import KernelEnv
 from agent.environments.observation import Observation, Step
@@ -41,7 +40,7 @@ def load_environment(
     *,
     settings: Sequence[str] = (),
     output: Path | str | None = None,
-    device: Device | None = SHARED,
+    device: Device | None = None,
     **options: Any,
 ) -> "KernelMultiTurnEnv":
     """`tasks`: a task set (folder, JSONL, parquet, names) or tasks; `settings`: `section.key=value` as for --set.
@@ -77,7 +76,7 @@ class KernelMultiTurnEnv(_vf.MultiTurnEnv):  # type: ignore[misc]
         *,
         config: Config | None = None,
         output: Path | str | None = None,
-        device: Device | None = SHARED,
+        device: Device | None = None,
         **options: Any,
     ) -> None:
         self.kernel_config, self.output, self.device = config or Config(), output, device

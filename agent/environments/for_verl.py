@@ -8,7 +8,7 @@ Importing this module needs verl (>= 0.9). In the file that `rollout.agent.agent
       settings: [limits.turns=40, judge.target=cuda]
 
 Covers token ids as verl's server gave them, never re-tokenised: what the model sampled has mask 1, everything else 0.
-Within one worker process one measurement runs at a time; workers that share a machine's GPU are not kept apart.
+What is timed holds the machine's device, so that the workers of one machine do not disturb each other.
 """
 
 import json

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from agent.backends.base import Message, Reply, ToolSchema
 from agent.config import Config
-from agent.environments.device import SHARED
+from agent.environments.device import shared_device
 from agent.environments.incoming import Tokens, to_reply
 from agent.environments.observation import Observation, Step
 from agent.errors import AgentError, BackendError, ConfigError, SandboxError
@@ -44,13 +44,13 @@ class KernelEnv:
         *,
         config: Config | None = None,
         output: Path | str | None = None,
-        device: Device | None = SHARED,
+        device: Device | None = None,
         listener: Listener | None = None,
         seed: Seed | None = None,
         policy: Mapping[str, Any] | None = None,
     ) -> None:
         """`output`: folder for the runs (default: config.run.output). `policy`: what to record about the model.
-        `device`: leased for what is timed; by default, one measurement at a time in this process.
+        `device`: leased for what is timed; by default the machine's, so that one measurement runs on it at a time.
 
         Raises TaskError where `task` is none, ConfigError where the configuration needs a person.
         """
@@ -62,6 +62,8 @@ class KernelEnv:
         self.device, self.listener, self.seed = device, listener or SilentListener(), seed
         self.policy = _OutsidePolicy(policy or {})
         self.result: EpisodeResult | None = None
+        self.run_dir: Path | None = None
+        """The present or the last episode's run folder."""
         self._lock = threading.RLock()
         self._controls = Controls()
         self._episode: Episode | None = None
@@ -75,6 +77,7 @@ class KernelEnv:
         with self._lock:
             self._leave()
             self.result, self._controls = None, Controls()
+            device = self.device or shared_device(self.config.judge)
             folder = RunFolder.create(self.output, self.task, self.config)
             episode = Episode(
                 self.config,
@@ -83,14 +86,14 @@ class KernelEnv:
                 backend=self.policy,
                 listener=self.listener,
                 controls=self._controls,
-                device=self.device,
+                device=device,
             )
             with contextlib.ExitStack() as stack:
                 stack.enter_context(episode)
                 stack.callback(episode.discard_unbegun)
                 self._session = self._begin(episode)
                 stack.pop_all()
-            self._episode = episode
+            self._episode, self.run_dir = episode, folder.path
             return self._observe(0)
 
     def step(self, message: Any, *, tokens: Tokens | None = None, finish_reason: str | None = None) -> Step:
@@ -131,13 +134,6 @@ class KernelEnv:
     def running(self) -> bool:
         """Whether an episode is under way."""
         return self._session is not None
-
-    @property
-    def run_dir(self) -> Path | None:
-        """The present or the last episode's run folder."""
-        if self._episode is not None:
-            return self._episode.folder.path
-        return self.result.run_dir if self.result else None
 
     def __enter__(self) -> Self:
         return self

@@ -265,7 +265,7 @@ class Episode:
                 self.log,
                 disk_full=stop.reason is StopReason.DISK_FULL,
                 leave=self._quitting,
-                lease=lambda: leased(self.device, clock=self.clock, leave=self._quitting),
+                lease=self._leased,
             )
         except Interrupted:
             return self.left()
@@ -275,6 +275,14 @@ class Episode:
         self._end(stop, judgement, reward)
         self._status("done", stop.reason.value)
         return self._result(stop, judgement, reward)
+
+    @contextlib.contextmanager
+    def _leased(self) -> Iterator[None]:
+        if self.device is not None:
+            self._status("judging", "waiting for the device")
+        with leased(self.device, clock=self.clock, leave=self._quitting):
+            self._status("judging", "best and final submission")
+            yield
 
     def left(self) -> EpisodeResult:
         """Nothing more is recorded: `resume_episode` goes on from what is."""

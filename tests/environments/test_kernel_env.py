@@ -17,7 +17,7 @@ from agent.config import load_config
 from agent.environments.kernel_env import KernelEnv, Step, Tokens
 from agent.errors import ConfigError, SandboxError, TaskError
 from agent.loop.control import SilentListener
-from agent.loop.episode import run_episode
+from agent.loop.episode import resume_episode, run_episode
 from agent.loop.opening import Seed
 from agent.tasks.task import Task, text_sha256
 from agent.trajectory.events import Event, MessageEvent, ObservationEvent, ReplyEvent, RunEnd, RunStart, StopEvent
@@ -187,6 +187,16 @@ def test_reset_leaves_the_episode_under_way_as_it_is(make_env: MakeEnv) -> None:
     env.close()
     env.close()
     assert not env.running
+
+
+def test_what_an_environment_left_the_loop_can_go_on_with(make_env: MakeEnv) -> None:
+    env = make_env()
+    env.reset()
+    env.step(TURNS[0])
+    env.close()
+    assert env.run_dir is not None
+    result = resume_episode(RunFolder.open(env.run_dir), backend=Scripted(), listener=SilentListener())
+    assert (result.reason.value, result.turns, result.reward) == ("submitted", 6, -1)
 
 
 def test_closing_ends_a_running_step(make_env: MakeEnv) -> None:
