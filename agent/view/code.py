@@ -15,6 +15,9 @@ from agent.ui.console import safe
 CODE_CHARS: Final = 48_000
 OUTPUT_CHARS: Final = 24_000
 LINE_CHARS: Final = 1_200
+LEXED_CHARS: Final = 24_000
+"""Texts above this are shown plain: some inputs cost a lexer time that grows with the square of their length."""
+PAGE_CHARS: Final = 400_000
 STYLES: Final = ("default", "github-dark")
 
 LANGUAGES: Final = {
@@ -32,9 +35,9 @@ LANGUAGES: Final = {
 
 
 class Highlighter:
-    """Highlights until `budget` characters are used up; what comes after is shown plain. None: no end."""
+    """Highlights until `budget` characters are used up; what comes after is shown plain."""
 
-    def __init__(self, *, budget: int | None = None) -> None:
+    def __init__(self, *, budget: int = PAGE_CHARS) -> None:
         self._left = budget
         self._done: set[tuple[str, str]] = set()
 
@@ -49,9 +52,9 @@ class Highlighter:
         ).format(numbers, body, note)
 
     def _body(self, text: str, language: str) -> Markup:
-        if not language or _widest(text) > LINE_CHARS:
+        if not language or len(text) > LEXED_CHARS or _widest(text) > LINE_CHARS:
             return escape(text)
-        if self._left is not None and (text, language) not in self._done:
+        if (text, language) not in self._done:
             if len(text) > self._left:
                 return escape(text)
             self._left -= len(text)

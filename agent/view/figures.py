@@ -17,7 +17,7 @@ from agent.errors import ConfigError
 from agent.judging.reports import Speedup
 from agent.view.rows import Row
 
-POINTS_AT_MOST: Final = 4_000
+POINTS_AT_MOST: Final = 1_200
 CURVE_STEPS: Final = 160
 Rival = Literal["eager", "compile"]
 RIVALS: Final[tuple[Rival, ...]] = ("eager", "compile")
@@ -115,7 +115,8 @@ def _by_turn(rows: Sequence[Row]) -> Any:
         ("decided", "circle", [p for p in points if p[0].speedup.call != "inconclusive"]),
         ("inconclusive", "circle-open", [p for p in points if p[0].speedup.call == "inconclusive"]),
     ):
-        thinned = chosen[:: max(1, math.ceil(len(chosen) / POINTS_AT_MOST))]
+        stride = max(1, math.ceil(len(chosen) / POINTS_AT_MOST))
+        thinned = chosen[::stride]
         traces.append(
             go.Scatter(
                 x=[timed.turn for timed, _ in thinned],
@@ -124,7 +125,7 @@ def _by_turn(rows: Sequence[Row]) -> Any:
                 hovertemplate="turn %{x}: %{customdata}<extra></extra>",
                 mode="markers",
                 marker={"symbol": symbol, "size": 6, "opacity": 0.6},
-                name=name,
+                name=name if stride == 1 else f"{name} (1 in {stride} shown)",
             )
         )
     turns, medians = median_best(rows)

@@ -15,7 +15,7 @@ from agent.ui.portable import submitted_files
 from agent.ui.quantities import show_cost, show_count, show_duration, show_us
 from agent.ui.summaries import REWARD_WORDS, STOP_WORDS
 from agent.view.chart import speedup_chart
-from agent.view.code import Highlighter, language_of
+from agent.view.code import PAGE_CHARS, Highlighter, language_of
 from agent.view.pages import render_page
 from agent.view.reading import StoredRun
 from agent.view.rows import Row
@@ -27,7 +27,7 @@ FILES_AT_MOST: Final = 40
 SUBJECT_WORDS: Final = {"best": "the best submission of the run", "final": "the workspace as it was left"}
 
 
-def run_page(run: StoredRun, row: Row, *, back: str = "", budget: int | None = None) -> str:
+def run_page(run: StoredRun, row: Row, *, back: str = "", budget: int = PAGE_CHARS) -> str:
     """The HTML. `back` is a relative link to the collection; `budget` bounds how much code is highlighted, in
     characters, the submission first.
     """

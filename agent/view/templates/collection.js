@@ -65,8 +65,8 @@
     state.sort = told.get("sort") in column ? told.get("sort") : "";
     state.dir = told.get("dir") === "desc" ? "desc" : "asc";
     for (const key in fields) fields[key].value = told.get(key) ?? "";
-    sort();
-    filter();
+    if (state.sort) sort();
+    if (location.hash.includes("=")) filter();
   }
 
   for (const head of heads) {
@@ -82,7 +82,7 @@
   form.addEventListener("input", () => { filter(); remember(); });
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", () => setTimeout(() => { filter(); remember(); }));
-  addEventListener("hashchange", () => { if (location.hash.includes("=") || !location.hash) recall(); });
+  addEventListener("hashchange", () => { if (location.hash.includes("=")) recall(); });
   recall();
 
   const figures = JSON.parse(document.getElementById("figures").textContent);
