@@ -116,9 +116,12 @@ def openai_messages(lines: Iterable[Line]) -> list[dict[str, Any]]:
     return [_openai(line) for line in lines]
 
 
-def hf_messages(lines: Iterable[Line]) -> list[dict[str, Any]]:
-    """What Hugging Face's chat templates take: arguments as objects, results with the action's name."""
-    return [_hf(line) for line in lines]
+def hf_messages(lines: Iterable[Line], *, as_text: bool = False) -> list[dict[str, Any]]:
+    """What Hugging Face's chat templates take: results with the action's name, arguments as objects.
+
+    `as_text`: arguments as the model's own text, where files cannot hold objects of many shapes.
+    """
+    return [_hf(line, as_text) for line in lines]
 
 
 def tool_objects(tools: Sequence[ToolSchema]) -> tuple[dict[str, Any], ...]:
@@ -196,13 +199,17 @@ def _openai(line: Line) -> dict[str, Any]:
     return message
 
 
-def _hf(line: Line) -> dict[str, Any]:
+def _hf(line: Line, as_text: bool) -> dict[str, Any]:
     message: dict[str, Any] = {"role": line.role, "content": line.content}
     if line.reasoning:
         message["reasoning_content"] = line.reasoning
     if line.calls:
         message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.text if as_text else call.arguments},
+            }
             for call in line.calls
         ]
     if line.role == "tool":

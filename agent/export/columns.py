@@ -43,6 +43,7 @@ _FEATURES: Final[dict[str, Any]] = {
     "ints": _list(_INT),
     "floats": _list(_FLOAT),
     "messages": _list(_MESSAGE),
+    "text_messages": _list(_MESSAGE | {"tool_calls": _list(_CALL | {"function": {"name": _TEXT, "arguments": _TEXT}})}),
     "turns": _list({"role": _TEXT, "content": _TEXT}),
     "sharegpt": _list({"from": _TEXT, "value": _TEXT}),
     "reward_model": {"style": _TEXT, "ground_truth": _TEXT},
@@ -58,6 +59,7 @@ _FEATURES: Final[dict[str, Any]] = {
         "best_reward": _INT,
     },
 }
+_JSON_FIELD: Final = {"ARROW:extension:name": "arrow.json", "ARROW:extension:metadata": ""}
 INSTALL: Final = "pip install 'cuda-agent[parquet]'"
 
 
@@ -86,7 +88,7 @@ def arrow_schema(columns: Mapping[str, str]) -> Any:
     """The schema of one data set, with the features for `datasets` in its metadata."""
     pa = pyarrow()
     features = {name: feature(kind) for name, kind in columns.items()}
-    fields = [pa.field(name, _arrow(features[name])) for name in columns]
+    fields = [_field(name, features[name]) for name in columns]
     described = json.dumps({"info": {"features": features}}, sort_keys=True)
     return pa.schema(fields, metadata={"huggingface": described})
 
@@ -117,18 +119,19 @@ def _stored(shape: Any, value: Any, kind: str = "") -> Any:
     return {name: _stored(part, value.get(name)) for name, part in shape.items()}
 
 
-def _arrow(shape: Any) -> Any:
+def _field(name: str, shape: Any) -> Any:
+    """JSON is text whose field says so: readers that know the extension get it, others the text."""
     pa = pyarrow()
     plain = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}
     match shape:
         case {"_type": "Json"}:
-            return pa.string()
+            return pa.field(name, pa.string(), metadata=_JSON_FIELD)
         case {"_type": "Value", "dtype": dtype}:
-            return plain[dtype]
+            return pa.field(name, plain[dtype])
         case {"_type": "List", "feature": inner}:
-            return pa.list_(_arrow(inner))
+            return pa.field(name, pa.list_(_field("element", inner)))
         case _:
-            return pa.struct([pa.field(name, _arrow(part)) for name, part in shape.items()])
+            return pa.field(name, pa.struct([_field(part, inner) for part, inner in shape.items()]))
 
 
 @functools.cache

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from agent.export.chat import Chat, Line, hf_messages, openai_messages, without_untrained
+from agent.export.columns import dump
 from agent.export.episodes import Episode
 from agent.export.rows import ABOUT, Row, Source, Unit, about
 from agent.export.tokens import TokensInconsistent, labels_of, merge
@@ -13,7 +14,7 @@ from agent.export.tokens import TokensInconsistent, labels_of, merge
 OPENAI: Final = {"messages": "json", "tools": "json", "parallel_tool_calls": "flag"}
 TRL: Final = {"messages": "messages", "tools": "json", **ABOUT, "token_level": "flag"}
 TOKENS: Final = {"input_ids": "ints", "labels": "ints", **ABOUT, "row": "int", "rows": "int"}
-VERL: Final = {"messages": "messages", "tools": "tools", "tools_json": "json", **ABOUT}
+VERL: Final = {"messages": "text_messages", "tools": "tools", "tools_json": "text", **ABOUT}
 SHAREGPT: Final = {
     "conversations": "turns",
     "conversations_sharegpt": "sharegpt",
@@ -66,7 +67,8 @@ def verl_rows(unit: Unit, source: Source) -> Iterator[Row]:
         source.withheld["nothing to train on"] += 1
         return
     tools = list(chat.tools)
-    yield Row({"messages": hf_messages(chat.lines), "tools": tools, "tools_json": tools, **about(unit.facts[0])})
+    messages = hf_messages(chat.lines, as_text=True)
+    yield Row({"messages": messages, "tools": tools, "tools_json": dump(tools), **about(unit.facts[0])})
 
 
 def sharegpt_rows(unit: Unit, source: Source) -> Iterator[Row]:
