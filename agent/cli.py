@@ -25,6 +25,7 @@ from agent.ui.options import (
     RewardRule,
     SandboxKind,
     SandboxOption,
+    SearchKind,
     SetOption,
     Target,
     TargetOption,
@@ -98,9 +99,12 @@ def optimize(
         float | None,
         typer.Option(help="US dollars; 0: no limit.", min=0, metavar="USD"),
     ] = None,
-    samples: Annotated[
-        int | None, typer.Option(help="Independent tries, one after the other.", min=1, metavar="N")
+    samples: Annotated[int | None, typer.Option(help="Tries in all.", min=1, metavar="N")] = None,
+    search: Annotated[
+        SearchKind | None,
+        typer.Option(help="best-of: the best try is judged again; beam: in rounds that start from the best so far."),
     ] = None,
+    workers: Annotated[int | None, typer.Option(help="Tries side by side.", min=1, metavar="W")] = None,
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with a run that was cut off or stopped.")
     ] = None,
@@ -138,6 +142,8 @@ def optimize(
         "limits.cost_usd": cost,
         "run.output": output,
         "run.samples": samples,
+        "search.kind": search,
+        "search.workers": workers,
         "run.confirm": confirm or None,
     }
     style: Literal["auto", "plain", "quiet", "json"] = (

@@ -112,6 +112,19 @@ class RunConfig(_Section):
     confirm: bool = False
 
 
+class SearchConfig(_Section):
+    """How several tries at one task (run.samples) hang together."""
+
+    kind: Literal["none", "best-of", "beam"] = "none"
+    """none: each by itself; best-of: the best is judged again; beam: in rounds that start from the best so far."""
+    workers: int = Field(0, ge=0)
+    """Tries side by side; 0: one after the other without a search, else as many as half the cores, two at least."""
+    width: int = Field(2, ge=1)
+    """beam: how many of the best submissions a round starts from."""
+    rounds: int = Field(3, ge=1)
+    """beam: rounds that the tries are spread over."""
+
+
 class Config(_Section):
     """The whole configuration; `config.json` of a run folder is exactly this."""
 
@@ -120,6 +133,7 @@ class Config(_Section):
     limits: LimitsConfig = LimitsConfig()
     judge: JudgeConfig = JudgeConfig()
     run: RunConfig = RunConfig()
+    search: SearchConfig = SearchConfig()
 
 
 def load_config(

@@ -47,6 +47,11 @@ class RewardRule(StrEnum):
     paper = "paper"
 
 
+class SearchKind(StrEnum):
+    best_of = "best-of"
+    beam = "beam"
+
+
 TargetOption = Annotated[Target | None, typer.Option(help="auto: cpu, as long as cuda cannot be judged.")]
 PolicyOption = Annotated[Policy | None, typer.Option(help="strict: own kernels only; open: whatever computes.")]
 PrecisionOption = Annotated[Precision | None, typer.Option(help="Arithmetic allowed to both sides.")]

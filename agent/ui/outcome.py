@@ -60,11 +60,14 @@ class Outcome:
 
     @property
     def rank(self) -> tuple[int, float]:
-        """Orders the outcomes of several tries: reward, then the smaller of the two speed-ups."""
+        """Orders the outcomes of several tries: reward, then the lower bound of the smaller of the two speed-ups.
+
+        Where the intervals of two tries overlap, which one is faster is not known: the surer one comes first.
+        """
         verdict = self.verdict
         if verdict is None or verdict.reward is None:
             return (-2, 0.0)
-        return (verdict.reward, min((s.ratio for s in (verdict.speedup or {}).values()), default=0.0))
+        return (verdict.reward, min((s.low for s in (verdict.speedup or {}).values()), default=0.0))
 
 
 def read_outcome(folder: RunFolder) -> Outcome:

@@ -59,6 +59,16 @@ def print_samples(console: Console, outcomes: list[Outcome]) -> None:
     _facts(console, [("best", str(best.folder.path))])
 
 
+def print_winner(console: Console, number: int, outcome: Outcome, verdict: Verdict | None) -> None:
+    """The end of a search: the winner's verdict from when it was judged again alone."""
+    console.print()
+    print_headline(console, f"winner: try {number}, judged again alone", verdict)
+    if verdict is not None:
+        print_times(console, verdict)
+    folder = outcome.folder.best if outcome.subject == "best" else outcome.folder.workspace
+    _facts(console, [("result", str(folder)), ("run", str(outcome.folder.path))])
+
+
 def print_columns(console: Console, head: Sequence[str], rows: Sequence[Sequence[str | Text]], *, right: str) -> None:
     """A table without lines; a column is right-aligned where `right` has an r. Never cut: names must be copyable."""
     cells = [[Text(name, style="dim") for name in head], *([_cell(value) for value in row] for row in rows)]

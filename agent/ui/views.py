@@ -111,13 +111,17 @@ class QuietView:
 
 
 class JsonView(QuietView):
-    """One event per line on stdout, exactly as recorded, then one object of type `result`."""
+    """One event per line on stdout, then one object of type `result`.
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    An event is exactly as recorded; where there are several runs, `tag` (the run's path) stands in front as `run`.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, tag: str = "") -> None:
         self._out = Outlet(stream or sys.stdout)
+        self._tag = tag
 
     def on_event(self, event: Event) -> None:
-        self._out.line(encode_line(event).decode("ascii").rstrip("\n"))
+        self._out.line(tagged(event, self._tag))
 
     def result(self, data: dict[str, Any]) -> None:
         self._out.line(json.dumps(data, ensure_ascii=True))
@@ -174,6 +178,12 @@ class PlainView:
     def _clock(self) -> str:
         minutes, seconds = divmod(int(time.time() - self._began_at), 60)
         return f"[{minutes:02}:{seconds:02}]"
+
+
+def tagged(event: Event, run: str) -> str:
+    """The event's line of the log, with `run` as its first key where that is not empty."""
+    line = encode_line(event).decode("ascii").rstrip("\n")
+    return f'{{"run":{json.dumps(run)},{line[1:]}' if run else line
 
 
 def plain_line(line: Line) -> str:

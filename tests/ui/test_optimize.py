@@ -144,7 +144,8 @@ def test_several_tries_are_summed_up(project: Project) -> None:
     assert [o["type"] for o in objects].count("result") == 2
     assert objects[-1]["type"] == "summary"
     assert sorted(objects[-1]["runs"]) == [str(path) for path in project.runs]
-    assert done.returncode == 1, done.stderr
+    assert {o["run"] for o in objects[:-1]} == set(objects[-1]["runs"])
+    assert done.returncode == objects[-1]["exit_code"] == 1, done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
