@@ -27,7 +27,7 @@ from agent.environments.kernel_env import KernelEnv
 from agent.environments.observation import Observation, Step
 from agent.environments.rows import row_task, task_columns
 from agent.environments.threads import AsyncKernelEnv
-from agent.errors import JudgeError, RecordError, SandboxError
+from agent.errors import ConfigError, JudgeError, RecordError, SandboxError
 from agent.loop.actions import tool_schemas
 from agent.tasks.task import Task
 
@@ -77,7 +77,8 @@ class KernelAgentLoop(_loops.AgentLoopBase):  # type: ignore[misc]
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:
         """An AgentLoopOutput. A rollout that infrastructure broke is played once more, then it has mask 0 throughout.
 
-        Raises TaskError for a row without a task; SandboxError, JudgeError, RecordError where none could begin.
+        Raises TaskError for a row without a task, ConfigError for an opening that does not fit, and SandboxError,
+        JudgeError or RecordError where no episode could begin.
         """
         task = row_task(kwargs.get("extra_info") or {})
         try:
@@ -101,6 +102,9 @@ class KernelAgentLoop(_loops.AgentLoopBase):  # type: ignore[misc]
         observation = await env.reset()
         messages = _template_messages(observation)
         prompt = await self.ct_build_initial_tokens(messages, tools=self.schemas)
+        longest = self.rollout_config.prompt_length
+        if len(prompt) >= longest:  # verl cuts the beginning off such a prompt
+            raise ConfigError(f"the opening has {longest} tokens or more", hint="raise rollout.prompt_length")
         rollout, request = _Rollout(list(prompt), len(prompt)), uuid4().hex
         if self.parser.stop_token_ids:
             stops = {*(sampling.get("stop_token_ids") or ()), *self.parser.stop_token_ids}

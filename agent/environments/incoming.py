@@ -88,12 +88,20 @@ def _plain(message: Any) -> dict[str, Any]:
 
 def _completion(message: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
     if "choices" in message:
-        return message
+        return _ended(message, finish_reason) if finish_reason else message
     if message.get("role", "assistant") != "assistant":
         raise ConfigError(f"the policy speaks as role assistant, not {message['role']}")
     if not message.keys() & {"content", "tool_calls"}:
         raise ConfigError("an assistant message has content or tool_calls", hint=HINT)
     return {"choices": [{"message": message, "finish_reason": finish_reason}]}
+
+
+def _ended(completion: dict[str, Any], finish_reason: str) -> dict[str, Any]:
+    """What the trainer says about the end goes before what the server said."""
+    choices = completion["choices"]
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        return completion
+    return {**completion, "choices": [{**choices[0], "finish_reason": finish_reason}, *choices[1:]]}
 
 
 def _with_tokens(reply: Reply, tokens: Tokens) -> Reply:

@@ -3,6 +3,7 @@
 Actions, limits, complaints, snapshots, judge and reward are the loop's own functions (agent.loop.steps, play, episode):
 what a policy meets here is what a backend meets in `agent optimize`, and each episode leaves an ordinary run folder.
 Covers: many environments in one process and calls from any thread (those of one environment come one after another).
+Time between two steps counts against limits.time_s, as a backend's does: 0 there where a trainer's batches are slow.
 Does not cover: continuing a killed run; `agent.loop.episode.resume_episode` does that with a backend.
 """
 

@@ -58,17 +58,18 @@ def judge_run(
     """
     judgement = recorded_judgement(log.ledger)
     known = {event.submission_sha256: judgement.verdicts[event.subject] for event in log.ledger.verdicts.values()}
-    for subject, path, sha256 in _subjects(folder):
+    for subject, path in _subjects(folder):
         if subject in judgement.verdicts:
             continue
-        if sha256 not in known:
-            try:
+        try:
+            sha256 = submission_sha256(path) or NOTHING
+            if sha256 not in known:
                 tool_log = None if disk_full else folder.logs / f"judge-{subject}.log"
                 with lease() if sha256 != NOTHING else nullcontext():
                     known[sha256] = _judge(config, task, path, tool_log, leave)
-            except (JudgeError, SandboxError, OSError) as error:
-                judgement.errors.append(f"{subject}: {error}")
-                continue
+        except (JudgeError, SandboxError, OSError) as error:
+            judgement.errors.append(f"{subject}: {error}")
+            continue
         judgement.verdicts[subject] = known[sha256]
         _record(log, subject, sha256, known[sha256])
     return judgement
@@ -93,12 +94,9 @@ def verdict_record(reason: StopReason, reward: int | None, judgement: Judgement)
     }
 
 
-def _subjects(folder: RunFolder) -> list[tuple[Subject, Path, str]]:
-    found: list[tuple[Subject, Path, str]] = []
-    if folder.best.is_dir():
-        found.append(("best", folder.best, submission_sha256(folder.best) or NOTHING))
-    found.append(("final", folder.workspace, submission_sha256(folder.workspace) or NOTHING))
-    return found
+def _subjects(folder: RunFolder) -> list[tuple[Subject, Path]]:
+    best: list[tuple[Subject, Path]] = [("best", folder.best)] if folder.best.is_dir() else []
+    return [*best, ("final", folder.workspace)]
 
 
 def _judge(config: Config, task: Task, path: Path, log: Path | None, leave: Callable[[], bool]) -> Verdict:

@@ -60,8 +60,9 @@ def test_thoughts_are_told_from_what_is_said() -> None:
 
 
 def test_calls_of_a_message_that_was_cut_off_are_dropped() -> None:
-    found = read(PLAIN, finish_reason="length")
-    assert (found.calls, found.finish_reason) == ((), "length")
+    for message in (PLAIN, choice(PLAIN)):
+        found = read(message, finish_reason="length")
+        assert (found.calls, found.finish_reason) == ((), "length")
 
 
 def test_blocks_are_not_read_from_a_policy_with_native_calls() -> None:
@@ -76,7 +77,10 @@ def test_token_ids_and_logprobs_are_kept_and_counted() -> None:
     assert (found.prompt_token_ids, found.completion_token_ids) == ((1, 2, 3), (4, 5))
     assert found.logprobs == (-0.5, -1.0)
     assert (found.usage.prompt_tokens, found.usage.completion_tokens) == (3, 2)
-    assert read(choice(PLAIN)).completion_token_ids == (7, 8)
+    for completion in (choice(PLAIN), ChatCompletion.model_validate(choice(PLAIN))):
+        found = read(completion)
+        assert (found.prompt_token_ids, found.completion_token_ids) == ((1, 2), (7, 8))
+        assert found.usage.completion_tokens == 2
 
 
 def test_lengths_must_agree() -> None:

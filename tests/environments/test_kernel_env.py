@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -218,6 +219,18 @@ def test_a_lost_sandbox_is_never_scored(make_env: MakeEnv) -> None:
     assert (step.done, step.reward, step.info["reason"]) == (True, None, "sandbox_died")
     assert step.info["error"]["type"] == "SandboxError"
     assert [message.role for message in step.observation.new] == ["tool"]
+
+
+def test_a_workspace_that_vanishes_is_never_scored(make_env: MakeEnv) -> None:
+    env = make_env()
+    env.reset()
+    assert env.run_dir is not None
+    shutil.rmtree(env.run_dir / "workspace")
+    step = env.step(calling("bash", command="true"))
+    assert (step.done, step.reward, step.info["error"]["type"]) == (True, None, "SandboxError")
+    assert step.info["judge_errors"]
+    ending = read_ending(RunFolder(env.run_dir))
+    assert ending is not None and not ending.settled
 
 
 def test_a_reply_after_the_time_is_up_does_not_count(make_env: MakeEnv) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,11 @@ import torch
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf, open_dict
 from tiny import TASK, configuration
-from tiny_policy import CALLS, make_model, make_tokenizer, suppressed
+from tiny_policy import CALLS, END, WORDS, make_model, make_tokenizer, suppressed
 
 from agent.environments.for_verl import KernelAgentLoop, compute_score, verl_rows
 from agent.environments.rows import row_task
-from agent.errors import TaskError
+from agent.errors import ConfigError, TaskError
 from agent.trajectory.events import ReplyEvent, RunStart
 from agent.trajectory.reader import read_events
 from agent.trajectory.stored import find_runs, read_ending
@@ -56,6 +57,7 @@ class TinyServer:
         self.model = make_model(self.tokenizer)
         self.suppressed = suppressed(self.tokenizer)
         self.asked: list[tuple[list[int], list[int]]] = []
+        self.breaks = path / "nothing"
         self.tokenizer.save_pretrained(path)
         self.model.save_pretrained(path)
 
@@ -66,6 +68,8 @@ class TinyServer:
 
         ids, logprobs = await asyncio.to_thread(self._sample, prompt_ids)
         self.asked.append((list(prompt_ids), ids))
+        for workspace in self.breaks.glob("*/workspace"):
+            shutil.rmtree(workspace)
         return TokenOutput(token_ids=ids, log_probs=logprobs, extra_fields={"max_global_steps": 3})
 
     def _sample(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
@@ -94,7 +98,7 @@ def server(tmp_path: Path) -> TinyServer:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, defaults: DictConfig, server: TinyServer) -> Any:
+def worker(tmp_path: Path, defaults: DictConfig, server: TinyServer, request: pytest.FixtureRequest) -> Any:
     from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 
     configuration()
@@ -110,7 +114,8 @@ def worker(tmp_path: Path, defaults: DictConfig, server: TinyServer) -> Any:
     with open_dict(config):
         rollout = config.actor_rollout_ref.rollout
         rollout.name = "vllm"
-        rollout.prompt_length, rollout.response_length = 12288, RESPONSE_LENGTH
+        rollout.prompt_length = getattr(request, "param", 12288)
+        rollout.response_length = RESPONSE_LENGTH
         rollout.agent.agent_loop_config_path = str(loops)
         config.actor_rollout_ref.model.path = str(tmp_path / "model")
     return AgentLoopWorker(config, llm_client=server)
@@ -170,6 +175,25 @@ def check_tokens(batch: Any, run: Any, server: TinyServer) -> None:
     text = server.tokenizer.decode(ids[:length])
     assert text.count("<tool_response>") == sum(len(reply.calls) for reply in replies[:-1])
     assert any(call in text for call in CALLS) or not any(reply.calls for reply in replies)
+
+
+def test_what_infrastructure_breaks_is_played_again_and_then_counts_for_no_loss(
+    worker: Any, server: TinyServer, tmp_path: Path
+) -> None:
+    server.suppressed += [server.tokenizer.convert_tokens_to_ids(text) for text in (*CALLS[1:], WORDS, END)]
+    server.breaks = tmp_path / "runs"
+    (item,) = asyncio.run(worker.generate_sequences(batch_of(1)))
+    assert item.batch["response_mask"].sum() == 0
+    assert item.batch["rm_scores"].sum() == 0
+    assert item.non_tensor_batch["kernel_error"]["type"] == "SandboxError"
+    endings = [read_ending(run) for run in find_runs([tmp_path / "runs"])]
+    assert [(ending.reward, ending.settled) for ending in endings if ending] == [(None, False)] * 2
+
+
+@pytest.mark.parametrize("worker", [512], indirect=True)
+def test_an_opening_that_verl_would_cut_is_refused(worker: Any) -> None:
+    with pytest.raises(ConfigError, match=r"raise rollout\.prompt_length"):
+        asyncio.run(worker.generate_sequences(batch_of(1)))
 
 
 def test_a_row_without_a_task_is_refused() -> None:
