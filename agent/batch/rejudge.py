@@ -39,6 +39,7 @@ def run_rejudge(
     settings: Sequence[str] = (),
     only_accepted: bool = False,
     force: bool = False,
+    any_timing: bool = False,
     dry_run: bool = False,
     workers: int = 1,
     as_json: bool = False,
@@ -52,7 +53,9 @@ def run_rejudge(
         places = ", ".join(map(str, paths))
         raise ConfigError(f"there is no run in {places}", hint="a run has config.json and task.json")
     _check(flags, settings)
-    request = Request(judge_version(), flags, tuple(settings), only_accepted, force, dry_run, workers)
+    request = Request(
+        judge_version(), flags, tuple(settings), only_accepted, force, any_timing, dry_run, side_by_side=workers
+    )
     if workers > 1:
         _say(f"{workers} judgements side by side disturb each other's timings; the intervals show by how much")
     results: list[Rejudged] = []

@@ -1,8 +1,9 @@
 """One stored run judged again: its submissions, under its own rules unless overridden, by the present judge.
 
 Covers: the old verdict stays until a new one is complete, and stays for good where infrastructure failed; a submission
-that is not stored any more counts no longer, because nobody can vouch for it. Not covered: whether the machine is
-quiet; speed-ups are measured again, and only on this one.
+that is not stored any more counts no longer, because nobody can vouch for it; a busy machine takes no reward away:
+where the new intervals hold the old ones, nothing was found against the old verdict, and it stands. Not covered: that
+speed-ups are those of this machine now.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +25,9 @@ from agent.loop.waiting import wait_for_sandboxes
 from agent.trajectory.events import VerdictEvent
 from agent.trajectory.folder import RunFolder
 from agent.ui.preflight import check_target
+from agent.ui.quantities import show_speedup
 from agent.view.reading import read_run
-from agent.view.verdicts import Judged, Record
+from agent.view.verdicts import Judged, Record, record_of
 
 Status = Literal["changed", "same", "planned", "skipped", "trouble"]
 SUBJECTS: Final[tuple[Subject, ...]] = ("best", "final")
@@ -40,6 +42,7 @@ class Request:
     settings: Sequence[str] = ()
     only_accepted: bool = False
     force: bool = False
+    any_timing: bool = False
     dry_run: bool = False
     side_by_side: int = 1
 
@@ -93,7 +96,10 @@ class _Run:
         judge = self._judge_record()
         if missing := [name for name in self.old.subjects if name not in judgement.verdicts]:
             judge["not_stored"] = missing
-        return self._compared(self.files.replace(verdict_record(self.old.reason, reward, judgement) | {"judge": judge}))
+        data = verdict_record(self.old.reason, reward, judgement) | {"judge": judge}
+        if not self.request.any_timing and (words := less_sure(self.old, record_of(data))):
+            return self._result("trouble", words)
+        return self._compared(self.files.replace(data))
 
     def _skip(self) -> str:
         """Why there is nothing to do; empty where there is."""
@@ -180,6 +186,25 @@ def changed(old: Record | None, new: Record) -> tuple[str, ...]:
         ("compile", bool(before and after) and _apart(before.compile, after.compile)),  # type: ignore[union-attr]
     ]
     return tuple(name for name, differs in found if differs)
+
+
+def less_sure(old: Record, new: Record) -> str:
+    """What was timed so much worse that a lower reward says nothing; empty where the lower reward has a reason.
+
+    Both verdicts are accepted under the same rules, and each call that differs has become inconclusive in an interval
+    that holds the old one.
+    """
+    before, after = old.judged, new.judged
+    if not (before and after and before.accepted and after.accepted and before.rules == after.rules):
+        return ""
+    if (new.reward or 0) >= (old.reward or 0):
+        return ""
+    pairs = [("eager", before.eager, after.eager), ("torch.compile", before.compile, after.compile)]
+    moved = [(name, a, b) for name, a, b in pairs if a and b and a.call != b.call]
+    if not moved or not all(b.call == "inconclusive" and b.low <= a.low and b.high >= a.high for _, a, b in moved):
+        return ""
+    told = ", ".join(f"{show_speedup(a)} → {show_speedup(b)} over {name}" for name, a, b in moved)
+    return f"timed too unsurely to say anything against the old verdict: {told}; is the machine busy?"
 
 
 def _config(folder: RunFolder, request: Request) -> Config:

@@ -36,6 +36,12 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--only-accepted", help="Only runs whose present verdict is accepted.")
         ] = False,
         force: Annotated[bool, typer.Option("--force", help="Also what these tools have judged already.")] = False,
+        any_timing: Annotated[
+            bool,
+            typer.Option(
+                "--any-timing", help="Lower a reward also where the speed-up was only measured worse than before."
+            ),
+        ] = False,
         workers: Annotated[
             int,
             typer.Option(min=1, metavar="N", help="Judgements side by side; more than 1 disturbs the timings."),
@@ -65,6 +71,7 @@ def register(app: typer.Typer) -> None:
             settings=settings or (),
             only_accepted=only_accepted,
             force=force,
+            any_timing=any_timing,
             dry_run=dry_run,
             workers=workers,
             as_json=json,

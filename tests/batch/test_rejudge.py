@@ -16,7 +16,7 @@ import pytest
 from kept_runs import ROOT, finished_run
 
 from agent.batch.rejudge import run_rejudge
-from agent.batch.rejudgement import changed
+from agent.batch.rejudgement import changed, less_sure
 from agent.config import Config
 from agent.errors import ConfigError, SandboxError
 from agent.judging.version import judge_version
@@ -245,11 +245,23 @@ def test_what_cannot_be_asked_for_is_said_at_once(tmp_path: Path) -> None:
         run_rejudge([tmp_path], flags={"sandbox.kind": "docker", "sandbox.image": "localhost:1/no-such-image:x"})
 
 
-def test_a_timing_has_moved_only_where_the_intervals_have_nothing_in_common() -> None:
-    def record(low: float, high: float) -> Any:
-        speedup = {"ratio": (low + high) / 2, "low": low, "high": high, "call": "faster"}
-        best = {"verdict": "accepted", "reward": 2, "reasons": [], "speedup": {"eager": speedup}}
-        return record_of({"reason": "submitted", "reward": 2, "best": best, "counts": "best", "errors": []})
+def timed(reward: int, low: float, high: float, call: str = "faster", **more: Any) -> Any:
+    speedup = {"ratio": (low + high) / 2, "low": low, "high": high, "call": call}
+    best = {"verdict": "accepted", "reward": reward, "reasons": [], "speedup": {"eager": speedup}} | more
+    return record_of({"reason": "submitted", "reward": reward, "best": best, "counts": "best", "errors": []})
 
-    assert changed(record(1.5, 2.0), record(1.9, 2.4)) == ()
-    assert changed(record(1.5, 2.0), record(2.1, 2.4)) == ("eager",)
+
+def test_a_timing_has_moved_only_where_the_intervals_have_nothing_in_common() -> None:
+    assert changed(timed(2, 1.5, 2.0), timed(2, 1.9, 2.4)) == ()
+    assert changed(timed(2, 1.5, 2.0), timed(2, 2.1, 2.4)) == ("eager",)
+
+
+def test_a_busy_machine_takes_no_reward_away() -> None:
+    old = timed(2, 1.5, 2.0)
+    assert "over eager; is the machine busy?" in less_sure(old, timed(1, 0.7, 8.7, "inconclusive"))
+    # As sure as before, and slower: that is a finding. So is a rejection, a higher reward, another rule.
+    assert less_sure(old, timed(1, 1.0, 1.1, "inconclusive")) == ""
+    assert less_sure(old, timed(1, 0.7, 0.9, "slower")) == ""
+    assert less_sure(old, timed(-1, 0.7, 8.7, "inconclusive", verdict="rejected")) == ""
+    assert less_sure(timed(1, 0.9, 1.3, "inconclusive"), timed(2, 1.1, 1.2)) == ""
+    assert less_sure(old, timed(1, 0.7, 8.7, "inconclusive", policy="open")) == ""
