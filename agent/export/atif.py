@@ -14,7 +14,15 @@ from agent.export.facts import Facts
 from agent.export.rows import Row, Source, Unit
 
 VERSION: Final = "ATIF-v1.8"
-ATIF: Final = {"trajectory": "json"}
+ATIF: Final = {
+    "schema_version": "text",
+    "session_id": "text",
+    "trajectory_id": "text",
+    "agent": "json",
+    "steps": "json",
+    "final_metrics": "json",
+    "extra": "json",
+}
 
 
 def atif_rows(unit: Unit, source: Source) -> Iterator[Row]:

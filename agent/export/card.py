@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from agent import __version__
+from agent.export.columns import yaml_feature
 from agent.export.facts import Facts
 from agent.export.files import DataFile
 from agent.export.formats import Format
@@ -80,7 +81,7 @@ class Card:
     def markdown(self, found: Format) -> str:
         """README.md; its head tells `datasets` which files belong to which split."""
         parts = [
-            _head(self.files, self.layout),
+            _head(self.files, self.layout, found),
             f"# Trajectories of cuda-agent: {self.format}\n\n{self.about}. {len(self.facts)} runs of "
             f"{len({one.task_sha256 for one in self.facts})} tasks, written by `agent export` {__version__}.\n",
             _section("Files", [f"`{file.path}`: {file.rows} rows ({file.set}, {file.split})" for file in self.files]),
@@ -144,17 +145,27 @@ def provenance_record(facts: Facts, *, source: str, model: str, split: str) -> d
     }
 
 
-def _head(files: Sequence[DataFile], layout: str) -> str:
+def _head(files: Sequence[DataFile], layout: str, found: Format) -> str:
+    """What `datasets.load_dataset(FOLDER)` reads: files by set and split; for JSONL also the columns' types.
+
+    Without them a type would be taken from the first 10 MB, where a column may hold nulls only.
+    """
     if layout == "files":
         return ""
     sets: dict[str, list[DataFile]] = {}
     for file in files:
         sets.setdefault(file.set, []).append(file)
+    names = sorted(sets, key=lambda name: (name != DEFAULT, name))
     lines = ["---", "configs:"]
-    for name in sorted(sets, key=lambda name: (name != DEFAULT, name)):
+    for name in names:
         lines += [f"- config_name: {name}", "  data_files:"]
         for file in sets[name]:
             lines += [f"  - split: {file.split}", f"    path: {file.path}"]
+    if layout == "jsonl":
+        lines.append("dataset_info:")
+        for name in names:
+            lines += [f"- config_name: {name}", "  features:"]
+            lines += [f"  {line}" for kind in found.sets[name].items() for line in yaml_feature(*kind)]
     return "\n".join([*lines, "---", ""])
 
 

@@ -84,6 +84,12 @@ def feature(kind: str) -> Any:
     return _tools_feature() if kind == "tools" else _FEATURES[kind]
 
 
+def yaml_feature(name: str, kind: str) -> list[str]:
+    """The kind as a data card declares it for JSONL, where objects of many shapes are objects."""
+    objects = ("messages", "text_messages", "tools")
+    return _yaml(name, _list(_JSON) if kind in objects else feature(kind))
+
+
 def arrow_schema(columns: Mapping[str, str]) -> Any:
     """The schema of one data set, with the features for `datasets` in its metadata."""
     pa = pyarrow()
@@ -101,6 +107,23 @@ def storable(columns: Mapping[str, str], record: Mapping[str, Any]) -> dict[str,
 def dump(value: Any) -> str:
     """JSON text; NaN and infinities are refused, because strict readers refuse them."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _yaml(name: str, shape: Any) -> list[str]:
+    first = f"- name: {name}"
+    match shape:
+        case {"_type": "Json"}:
+            return [first, "  dtype: json"]
+        case {"_type": "Value", "dtype": dtype}:
+            return [first, f"  dtype: {dtype}"]
+        case {"_type": "List", "feature": {"_type": "Json"}}:
+            return [first, "  list: json"]
+        case {"_type": "List", "feature": {"_type": "Value", "dtype": dtype}}:
+            return [first, f"  list: {dtype}"]
+        case {"_type": "List", "feature": inner}:
+            return [first, "  list:", *(f"  {line}" for part in inner.items() for line in _yaml(*part))]
+        case _:
+            return [first, "  struct:", *(f"  {line}" for part in shape.items() for line in _yaml(*part))]
 
 
 def _stored(shape: Any, value: Any, kind: str = "") -> Any:
