@@ -279,3 +279,34 @@ def test_the_reader_of_the_output_may_go_away(project: Project) -> None:
     assert done.stdout.splitlines()[-1] == "1", done.stderr
     assert "Traceback" not in done.stderr
     assert (project.runs[0] / "report.md").is_file()
+
+
+def test_tries_side_by_side_have_a_row_each(project: Project) -> None:
+    command = project.optimize(turn(1, ("bash", {"command": SLOW})) + submits(2), "--samples", "2", "--workers", "2")
+    with Terminal(command, cwd=project.folder) as shown:
+        shown.expect("acting: bash", count=2)
+        assert "^C: stop and judge" in shown.text
+        rows = [line.split() for line in shown.text.splitlines() if "acting: bash" in line]
+        assert {row[0] for row in rows} <= {"1", "2"}
+        shown.send("\x03")
+        shown.expect("stopping: the best submission is judged")
+        assert shown.ended() == 1, shown.text
+        assert shown.echoes()
+    assert "2 tries" in shown.text
+    assert "✗ try 1" in shown.text
+    assert "✗ try 2" in shown.text
+    assert len(project.runs) == 2
+
+
+def test_confirming_is_for_one_try_at_a_time(project: Project) -> None:
+    with Terminal(
+        project.optimize(submits(), "--samples", "2", "--workers", "2", "--confirm"), cwd=project.folder
+    ) as shown:
+        assert shown.ended() == 2
+    assert "--confirm asks about one episode at a time" in shown.text
+
+
+def test_a_search_is_not_resumed_but_its_runs_are(project: Project) -> None:
+    done = run([*AGENT, "optimize", "--resume", "runs/x", "--search", "beam"], project)
+    assert done.returncode == 2
+    assert "leave --search away" in done.stderr
