@@ -4,11 +4,13 @@ A thousand runs take seconds: they are read and rendered side by side in process
 such a page only so much is highlighted as a person reads first; `agent view RUN` highlights all of it.
 """
 
+import contextlib
 import hashlib
 import json
 import multiprocessing
 import os
 import secrets
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -20,7 +22,7 @@ from agent.config import expanded
 from agent.errors import ConfigError
 from agent.trajectory.folder import RunFolder
 from agent.trajectory.stored import find_runs
-from agent.trajectory.writer import record_error
+from agent.trajectory.writer import FULL_ERRNOS, record_error
 from agent.ui.console import one_line
 from agent.view.collection_page import Refused, collection_page
 from agent.view.reading import read_run
@@ -65,7 +67,8 @@ def write_view(
     """Write the page of a run, or the pages of all runs below `paths`.
 
     `output` is a file that ends in .html, or a folder; by default view.html lies beside what it shows, and each run's
-    page in the run's folder. Raises ConfigError (nothing there, plotly missing) and RecordError (cannot be written).
+    page in the run's folder. Raises ConfigError (nothing there, plotly missing, cannot be written) and RecordError
+    (the disk is full).
     """
     roots = [expanded(path).absolute() for path in paths]
     folders = list(find_runs(roots))
@@ -129,8 +132,13 @@ def _made(orders: Sequence[_Order], *, workers: int | None) -> Iterator[Row]:
         return
     # Not fork: the process that calls this may have threads.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, mp_context=context) as pool:
+    with ProcessPoolExecutor(count, mp_context=context, initializer=_leave_interrupts) as pool:
         yield from pool.map(_make, orders, chunksize=CHUNK)
+
+
+def _leave_interrupts() -> None:
+    """^C goes to every process of the terminal; the one that was called answers it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _make(order: _Order) -> Row:
@@ -151,8 +159,12 @@ def _write(page: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="\n")
         temporary.replace(page)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise record_error(page, error) from error
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if error.errno in FULL_ERRNOS:
+            raise record_error(page, error) from error
+        reason = error.strerror or str(error)
+        raise ConfigError(f"cannot write {page}: {reason}", hint="choose another place with -o") from error
 
 
 def _refused(roots: Sequence[Path]) -> list[Refused]:

@@ -312,6 +312,10 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="several folders"):
         write_view([tmp_path / "a", tmp_path / "b"])
     assert write_view([tmp_path / "a", tmp_path / "b"], output=tmp_path / "o").runs == 6
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file" / "x", Path("/proc/x.html")):
+        with pytest.raises(ConfigError, match="cannot write"):
+            write_view([tmp_path / "a"], output=place)
 
 
 def speedup(ratio: float, low: float = 0.0, high: float = 0.0) -> Speedup:
