@@ -5,8 +5,8 @@ not cover: the same computation written with other operators or in another order
 
 The structure is the pre-order walk of the class's syntax tree: kinds of nodes, names of attributes (`relu`, `Linear`)
 and keywords. Names of variables, of what a module keeps in `self`, and values of constants are left out. The similarity
-is difflib's ratio, 2 * matches / (length + length), for the paper's "PythonASTSimilarity" (arXiv 2602.24286, appendix
-6), which drops what is above 0.9.
+is 2 * L / (length + length), L being the longest common subsequence; the paper (arXiv 2602.24286, appendix 6) names
+"PythonASTSimilarity" without a formula and drops what is above 0.9.
 """
 
 import ast
@@ -14,7 +14,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Final
 
@@ -81,24 +80,40 @@ def load_benchmark(checkout: Path) -> tuple[Structure, ...]:
 
 
 def similarity(one: Structure, other: Structure) -> float:
-    """Between 0 and 1; 1 for equal structures. Symmetric: the pair is put in order first."""
-    if one.tokens == other.tokens:
-        return 1.0
-    first, second = sorted((one.tokens, other.tokens))
-    return SequenceMatcher(None, first, second, autojunk=False).ratio()
+    """Between 0 and 1; 1 for equal structures only. Symmetric."""
+    return 2 * _common(_places(one.tokens), len(one.tokens), other.tokens) / (len(one.tokens) + len(other.tokens))
 
 
 def nearest(task: Structure, benchmark: Sequence[Structure]) -> Nearest:
     """The most similar one; of equally similar ones the first. Candidates that cannot win are not compared in full."""
-    bounds = sorted(((-_bound(task, other), at) for at, other in enumerate(benchmark)))
+    places, length = _places(task.tokens), len(task.tokens)
     best, best_at = -1.0, 0
-    for bound, at in bounds:
+    for bound, at in sorted((-_bound(task, other), at) for at, other in enumerate(benchmark)):
         if -bound < best:
             break
-        value = similarity(task, benchmark[at])
+        other = benchmark[at].tokens
+        value = 2 * _common(places, length, other) / (length + len(other))
         if value > best or (value == best and at < best_at):
             best, best_at = value, at
     return Nearest(benchmark[best_at].name, round(best, 4))
+
+
+def _places(tokens: Sequence[str]) -> dict[str, int]:
+    """For each token the positions where it stands, as bits."""
+    places: dict[str, int] = {}
+    for at, token in enumerate(tokens):
+        places[token] = places.get(token, 0) | 1 << at
+    return places
+
+
+def _common(places: dict[str, int], length: int, other: Sequence[str]) -> int:
+    """Length of the longest common subsequence, bit-parallel (Hyyrö 2004): a whole row of the table in one number."""
+    full = (1 << length) - 1
+    row = full
+    for token in other:
+        match = row & places.get(token, 0)
+        row = ((row + match) | (row - match)) & full
+    return length - row.bit_count()
 
 
 def _bound(one: Structure, other: Structure) -> float:

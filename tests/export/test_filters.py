@@ -1,5 +1,6 @@
 """The filter language: what it keeps, and that everything wrong is one clear ConfigError."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,3 +143,9 @@ def test_the_readme_example_of_the_module_parses(facts: Facts) -> None:
 
 def test_paths_are_not_needed(tmp_path: Path, facts: Facts) -> None:
     assert parse_filter(f"task == relu and run_id == '{facts.run_id}'").keeps(facts)
+
+
+def test_the_readme_names_every_field() -> None:
+    text = (Path(__file__).resolve().parents[2] / "agent" / "export" / "README.md").read_text()
+    section = text.split("## Filters")[1].split("## ")[0]
+    assert re.findall(r"^- (\w+):", section, re.MULTILINE) == list(FIELDS)

@@ -1,6 +1,7 @@
 """Structural similarity: what counts as the same task, what does not, and the nearest problem of a benchmark."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,17 @@ def test_similarity_is_symmetric_and_one_only_for_equal_structures(one: list[str
     first, second = structure(chain(one)), structure(chain(other))
     assert similarity(first, second) == similarity(second, first)
     assert (similarity(first, second) == 1.0) == (one == other)
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=90), st.lists(st.sampled_from("abc"), min_size=1))
+def test_similarity_is_that_of_the_longest_common_subsequence(one: list[str], other: list[str]) -> None:
+    row = [0] * (len(other) + 1)
+    for left in one:
+        before = row[:]
+        for at, right in enumerate(other):
+            row[at + 1] = before[at] + 1 if left == right else max(before[at + 1], row[at])
+    first, second = (Structure("", tuple(tokens), Counter(tokens)) for tokens in (one, other))
+    assert similarity(first, second) == 2 * row[-1] / (len(one) + len(other))
 
 
 def test_a_checkout_is_read_without_running_it(tmp_path: Path) -> None:
