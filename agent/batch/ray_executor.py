@@ -23,7 +23,7 @@ from agent.batch.executor import Done, Job, Moved, Report
 from agent.batch.faults import Fault, detail_of
 from agent.batch.ray_device import ray_module
 from agent.batch.ray_worker import GO_ON, QUIT, STOP, Switch, run_names, run_on_node
-from agent.batch.tail import RunTail
+from agent.batch.tail import RunTail, status_of
 from agent.config import without_usage_reports
 from agent.errors import ConfigError, SandboxError
 
@@ -129,7 +129,10 @@ class RayExecutor:
         if ended or time.monotonic() - self._looked_at >= POLL_S:
             self._looked_at = time.monotonic()
             for key, running in self._running.items():
-                self._reports.extend(Moved(key, run, event) for run, event in running.tail.read())
+                found = running.tail.read()
+                self._reports.extend(
+                    Moved(key, run, event, status_of(event, turn=running.tail.turn)) for run, event in found
+                )
         for key in ended:
             running = self._running.pop(key)
             self._reports.append(self._done(running))

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.trajectory.events import Event
+from agent.loop.control import Phase, Status
+from agent.trajectory.events import ActionEvent, Event, ObservationEvent, ReplyEvent, RunStart, StopEvent
 from agent.trajectory.folder import RunFolder
 from agent.trajectory.reader import parse_line
 from agent.trajectory.stored import find_runs
@@ -20,6 +21,8 @@ class RunTail:
     folder: Path
     run: Path | None
     known: frozenset[str]
+    turn: int = field(default=0, init=False)
+    """Of the last event that was read."""
     _offset: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -37,6 +40,7 @@ class RunTail:
             except ValueError:
                 return
             self._offset += len(line)
+            self.turn = getattr(event, "turn", self.turn)
             yield self.run, event
 
     def _begun(self) -> Path | None:
@@ -51,6 +55,23 @@ class RunTail:
                 return file.read().splitlines(keepends=True)
         except OSError:
             return []
+
+
+def status_of(event: Event, *, turn: int) -> Status | None:
+    """What the episode does after this event in this turn, as far as its log tells; None where that is not clear."""
+    phase: Phase
+    match event:
+        case RunStart() | ObservationEvent():
+            phase, detail = "thinking", ""
+        case ReplyEvent():
+            phase, detail = "acting", ""
+        case ActionEvent():
+            phase, detail = "acting", event.name
+        case StopEvent():
+            phase, detail = "judging", event.reason.value
+        case _:
+            return None
+    return Status(phase, detail, turn, event.t)
 
 
 def _complete_size(path: Path) -> int:

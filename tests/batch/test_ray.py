@@ -269,6 +269,8 @@ def test_a_wish_reaches_the_worker_and_its_progress_the_driver(nodes: Nodes, wor
         seen = [report_of(executor)]
         while not (isinstance(seen[-1], Moved) and isinstance(seen[-1].event, ActionEvent)):
             seen.append(report_of(executor))
+        assert seen[-1].status is not None
+        assert (seen[-1].status.phase, seen[-1].status.detail, seen[-1].status.turn) == ("acting", "bash", 1)
         assert any(isinstance(report.event, ReplyEvent) for report in seen if isinstance(report, Moved))
         executor.stop(judge=True)
         while isinstance(seen[-1], Moved):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent.backends.fences import render
 from agent.batch import search
 from agent.batch.search import Tried, Try, confirm, plan_round, round_sizes, run_rounds, search_record, write_record
 from agent.config import Config, SearchConfig, load_config
@@ -207,16 +208,23 @@ def test_one_signal_ends_all_tries_and_judges_what_there_is(project: Path) -> No
 
 @pytest.mark.bubblewrap
 @pytest.mark.torch
-def test_the_best_of_two_is_judged_again_alone(project: Path) -> None:
-    turns = (ROOT / "tests" / "loop" / "gelu" / "turns.md").read_text()
-    process = optimize(project, turns, "--samples", "2", "--search", "best-of", "--workers", "1")
+def test_the_winner_is_judged_again_alone(project: Path) -> None:
+    shutil.copy(ROOT / "examples" / "gelu-bias-residual" / "model.py", project)
+    best = ROOT / "examples" / "gelu-bias-residual" / "run" / "best"
+    files = [best / "model_new.py", *sorted((best / "kernels").iterdir())]
+    writes = [
+        render("write_file", {"path": str(path.relative_to(best)), "content": path.read_text().rstrip("\n")})
+        for path in files
+    ]
+    turns = HEAD + "## Turn 1\n" + "\n".join(writes) + "\n```action verify\n```\n" + SUBMITS.partition(HEAD)[2][10:]
+    process = optimize(project, turns, "--samples", "1", "--search", "best-of")
     out, errors = process.communicate()
     *_, summary = [json.loads(line) for line in out.splitlines()]
-    assert summary["verdict"]["verdict"] == "accepted", errors
+    assert summary["verdict"] is not None, errors
+    assert summary["verdict"]["verdict"] == "accepted", summary["verdict"]
     assert process.returncode == summary["exit_code"] == (0 if summary["verdict"]["reward"] >= 2 else 1)
     folder = Path(summary["search"])
     record = json.loads((folder / "search.json").read_text())
-    winner = record["tries"][record["winner"] - 1]
-    assert str(folder / winner["run"]) == summary["best_run"]
-    assert record["confirmations"][-1]["verdict"] == summary["verdict"]
-    assert (folder / f"judge-{record['winner']}.log").is_file()
+    assert (record["winner"], str(folder / record["tries"][0]["run"])) == (1, summary["best_run"])
+    assert [item["verdict"] for item in record["confirmations"]] == [summary["verdict"]]
+    assert (folder / "judge-1.log").is_file()
