@@ -58,6 +58,8 @@ class RayExecutor:
     cuda: bool = False
     _running: dict[tuple[str, int], _Running] = field(default_factory=dict, init=False)
     _reports: deque[Report] = field(default_factory=deque, init=False)
+    _known: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict, init=False)
+    """Sample of a lost worker -> its runs at that time: what is begun after that, the driver may not have seen."""
     _wish: str = field(default=GO_ON, init=False)
     _looked_at: float = field(default=0.0, init=False)
     _closed: bool = field(default=False, init=False)
@@ -81,7 +83,8 @@ class RayExecutor:
         return min(offered, self.workers) if self.workers else offered
 
     def submit(self, job: Job) -> None:
-        known = run_names(job.folder)
+        known = self._known.pop(job.key, None)
+        known = run_names(job.folder) if known is None else known
         # SPREAD: the packing default would fill one node with sandboxes while others idle.
         ref = self._task.options(scheduling_strategy="SPREAD", name=f"{job.task.name}#{job.sample}").remote(
             job, known=known, version=__version__, switch=self._switch
@@ -153,8 +156,11 @@ class RayExecutor:
         except self._ray.exceptions.RayTaskError as error:
             return _failed(running.job, error)
         except self._ray.exceptions.RayError as error:
+            self._known[running.job.key] = run_names(running.job.folder)
             detail = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
             return Done(job=running.job, outcome="failed", run=running.tail.run, fault=Fault.WORKER, detail=detail)
+        if done.fault is Fault.WORKER:
+            self._known[running.job.key] = running.tail.known
         return replace(done, job=running.job)  # as it was submitted, whichever run the worker went on with
 
     def _set_switch(self) -> None:

@@ -20,7 +20,6 @@ from agent.batch.executor import Done, Job, run_job
 from agent.batch.faults import Fault, detail_of, fault_of
 from agent.batch.ray_device import job_device, ray_module
 from agent.loop.control import Controls
-from agent.trajectory.folder import RunFolder
 from agent.trajectory.stored import find_runs, read_ending
 from agent.trajectory.writer import record_error
 
@@ -46,7 +45,7 @@ class Switch:
 
 
 def run_on_node(job: Job, *, known: frozenset[str], version: str, switch: str) -> Done:
-    """Run one job here. `known`: the sample's runs when it was submitted; `switch`: the name of the actor."""
+    """Run one job here. `known`: the sample's runs when the driver last looked; `switch`: the name of the actor."""
     if version != __version__:
         detail = f"a node has cuda-agent {__version__}, the driver {version}"
         return Done(job=job, outcome="left", run=job.run, fault=Fault.SETUP, detail=detail)
@@ -63,21 +62,17 @@ def run_names(folder: Path) -> frozenset[str]:
 
 
 def _run(job: Job, known: frozenset[str], switch: str) -> Done:
-    begun = _begun_meanwhile(job, known)
-    if begun is not None:
-        ending = read_ending(begun)
-        if ending is not None and ending.settled:
-            return Done(job=job, outcome="settled", run=begun.path, reason=ending.reason, reward=ending.reward)
-        job = replace(job, run=begun.path)
+    others = [run for run in find_runs([job.folder]) if run.path != job.run]
+    for run in others:
+        ending = read_ending(run)
+        if ending is not None and ending.settled:  # a sample has one verdict, whoever came to it
+            return Done(job=job, outcome="settled", run=run.path, reason=ending.reason, reward=ending.reward)
+    begun = [run.path for run in others if run.path.name not in known]
+    if begun:
+        job = replace(job, run=max(begun, key=lambda path: path.stat().st_mtime))
     controls = Controls()
     with obeying(lambda: read_switch(switch), controls):
         return run_job(job, controls=controls, device=job_device(job.config))
-
-
-def _begun_meanwhile(job: Job, known: frozenset[str]) -> RunFolder | None:
-    """A run of this sample that the driver did not know of: by a worker that was given up, before it died."""
-    fresh = [run for run in find_runs([job.folder]) if run.path.name not in known]
-    return max(fresh, key=lambda run: run.path.stat().st_mtime, default=None)
 
 
 def _in_use(job: Job) -> Done:

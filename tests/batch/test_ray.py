@@ -22,7 +22,7 @@ from agent.batch.executor import Done, Job, Moved
 from agent.batch.faults import Fault
 from agent.batch.ray_device import NodeGpu
 from agent.batch.ray_executor import RayExecutor
-from agent.batch.ray_worker import alone, run_on_node
+from agent.batch.ray_worker import alone, run_names, run_on_node
 from agent.batch.tail import RunTail
 from agent.config import Config, load_config
 from agent.errors import ConfigError, SandboxError
@@ -347,6 +347,7 @@ def test_a_sample_has_one_worker_and_a_run_it_began_unseen_is_not_made_again(wor
     shutil.copytree(ROOT / "examples" / "gelu-bias-residual" / "run", one.folder / "2026-01-01T0000-unseen-0")
     done = run_on_node(one, known=frozenset(), version=__version__, switch="none")
     assert (done.outcome, done.run) == ("settled", one.folder / "2026-01-01T0000-unseen-0")
+    assert run_on_node(one, known=run_names(one.folder), version=__version__, switch="none") == done
     assert done.reward is not None
 
 
