@@ -65,7 +65,7 @@ def rejudge_run(folder: RunFolder, request: Request, *, leave: Callable[[], bool
     try:
         with folder.lock():
             return _Run(folder, request).rejudge(leave)
-    except (AgentError, OSError) as error:
+    except (AgentError, OSError, ValueError, RecursionError) as error:  # the last two: files that hold anything
         return Rejudged(folder.path, folder.run_id, "trouble", str(error))
 
 
@@ -97,7 +97,7 @@ class _Run:
         if missing := [name for name in self.old.subjects if name not in judgement.verdicts]:
             judge["not_stored"] = missing
         data = verdict_record(self.old.reason, reward, judgement) | {"judge": judge}
-        if not self.request.any_timing and (words := less_sure(self.old, record_of(data))):
+        if not self.request.any_timing and self._same_reward_rule() and (words := less_sure(self.old, record_of(data))):
             return self._result("trouble", words)
         return self._compared(self.files.replace(data))
 
@@ -122,6 +122,12 @@ class _Run:
         """Who judges, and under which rules."""
         rules = self.config.judge.model_dump(mode="json") | {"target": resolve_target(self.config.judge)}
         return asdict(self.request.judge) | {"rules": rules, "side_by_side": self.request.side_by_side}
+
+    def _same_reward_rule(self) -> bool:
+        """Whether the old reward was given by the rule that gives the new one."""
+        rules = self.old.judge.get("rules") if self.old else None
+        own = load_config(files=(self.folder.path / "config.json",)).judge.reward
+        return (rules.get("reward") if isinstance(rules, dict) else own) == self.config.judge.reward
 
     def _subjects(self) -> dict[Subject, Path]:
         """The submissions that are there to be judged, as agent.loop.judgement has them."""
@@ -191,10 +197,12 @@ def changed(old: Record | None, new: Record) -> tuple[str, ...]:
 def less_sure(old: Record, new: Record) -> str:
     """What was timed so much worse that a lower reward says nothing; empty where the lower reward has a reason.
 
-    Both verdicts are accepted under the same rules, and each call that differs has become inconclusive in an interval
-    that holds the old one.
+    The same submission is accepted both times under the same rules, nothing else was judged otherwise or not at all, and
+    each call that differs has become inconclusive in an interval that holds the old one.
     """
-    before, after = old.judged, new.judged
+    before, after = old.judged, new.subjects.get(old.counts) if old.counts else None
+    if any(name not in new.subjects or new.subjects[name].verdict != was.verdict for name, was in old.subjects.items()):
+        return ""
     if not (before and after and before.accepted and after.accepted and before.rules == after.rules):
         return ""
     if (new.reward or 0) >= (old.reward or 0):

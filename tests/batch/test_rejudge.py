@@ -265,3 +265,17 @@ def test_a_busy_machine_takes_no_reward_away() -> None:
     assert less_sure(old, timed(-1, 0.7, 8.7, "inconclusive", verdict="rejected")) == ""
     assert less_sure(timed(1, 0.9, 1.3, "inconclusive"), timed(2, 1.1, 1.2)) == ""
     assert less_sure(old, timed(1, 0.7, 8.7, "inconclusive", policy="open")) == ""
+
+
+def test_a_busy_machine_excuses_no_hack_and_nothing_that_is_gone() -> None:
+    """A wide interval of one submission says nothing about another one."""
+    old, wide = timed(3, 1.5, 2.0), timed(1, 0.7, 8.7, "inconclusive")
+    plain = wide.raw["best"]
+    hack = {"verdict": "rejected", "reward": -1, "reasons": [{"code": "a.hack", "detail": "was learned"}]}
+    caught = record_of(dict(wide.raw) | {"best": hack, "final": plain, "counts": "final"})
+    assert less_sure(old, wide) != "" and less_sure(old, caught) == ""
+    gone = record_of(dict(wide.raw) | {"best": None, "final": plain, "counts": "final"})
+    assert less_sure(old, gone) == ""
+    both = record_of(dict(old.raw) | {"final": old.raw["best"]})
+    assert less_sure(both, record_of(dict(wide.raw) | {"final": hack})) == ""
+    assert less_sure(both, record_of(dict(wide.raw) | {"final": plain})) != ""
