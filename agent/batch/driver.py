@@ -231,7 +231,7 @@ class Driver:
         sample = self._sample_after(done)
         self.board.ended_here += sample.state in ("done", "failed")
         self._place(sample)
-        if done.outcome != "refused":
+        if key[0] not in self.board.refused:  # of a refused task nothing is tried again, however it ended
             self._schedule.ended(sample, now, wait=done.fault is not Fault.OUTAGE)
 
     def _weigh(self, done: Done, now: float) -> None:
@@ -241,9 +241,6 @@ class Driver:
             if self._outage.failed(key, done.detail, now):
                 self.board.trouble = f"waiting for the language model: {done.detail}"
                 self.view.say(self.board.trouble)
-        elif done.outcome == "settled" and done.turns:
-            self._answered(key)
-            self._outage.ended(key)
         else:
             self._outage.ended(key)
         if done.fault is not None and done.fault.halts:

@@ -223,6 +223,8 @@ def _done(job: Job, result: EpisodeResult, outcome: Outcome, fault: Fault | None
 def _raised(job: Job, runs: list[Path], error: Exception) -> Done:
     """A run that never began was removed by the loop; then there is none to report."""
     fault = fault_of(error)
+    if fault is Fault.OUTAGE and not job.patient:  # others are answered: it is this conversation
+        fault = Fault.BACKEND
     outcome: Outcome = "refused" if fault is Fault.TASK else "left" if fault is Fault.SETUP else "failed"
     run = next((path for path in runs if path.is_dir()), None)
     return Done(job=job, outcome=outcome, run=run, fault=fault, detail=detail_of(error))

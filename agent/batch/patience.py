@@ -72,6 +72,8 @@ class Outage:
     _pause_s: float = 0.0
     _trying: object = None
     _heard: dict[object, float] = field(default_factory=dict)
+    """Job -> when it was last answered, failed or first started."""
+    _replies: dict[object, float] = field(default_factory=dict)
     _strikes: dict[object, int] = field(default_factory=dict)
 
     def blocks(self, now: float) -> bool:
@@ -80,13 +82,13 @@ class Outage:
 
     def started(self, key: object, now: float) -> None:
         """A job was started; during an outage it is the one that tries."""
-        self._heard[key] = now
+        self._heard.setdefault(key, now)
         if self.since is not None:
             self._trying = key
 
     def answered(self, key: object, now: float) -> bool:
         """A job got a reply; True when an outage ended with it."""
-        self._heard[key] = now
+        self._heard[key] = self._replies[key] = now
         self._strikes.pop(key, None)
         ended = self.since is not None
         self.since, self._trying, self._pause_s = None, None, 0.0
@@ -94,9 +96,10 @@ class Outage:
 
     def failed(self, key: object, detail: str, now: float) -> bool:
         """A job was left because of an outage; True when it is the first of this one."""
-        since = self._heard.pop(key, now)
-        if any(heard > since for other, heard in self._heard.items() if other != key):
+        since = self._heard.get(key, now)
+        if any(answered > since for other, answered in self._replies.items() if other != key):
             self._strikes[key] = self._strikes.get(key, 0) + 1
+        self._heard[key] = now
         first = self.since is None
         if first or self._trying == key:
             self._pause_s = min(self.patience.longest_s, 2 * self._pause_s or self.patience.first_s)
@@ -107,8 +110,8 @@ class Outage:
 
     def ended(self, key: object) -> None:
         """A job ended otherwise; it tells nothing about the server."""
-        self._heard.pop(key, None)
-        self._strikes.pop(key, None)
+        for known in (self._heard, self._replies, self._strikes):
+            known.pop(key, None)
         if self._trying == key:
             self._trying = None
 

@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 from agent.batch.board import Board, View
 from agent.ui.console import make_console, one_line, safe
@@ -76,33 +76,42 @@ class JsonView:
 
 
 class LiveView:
-    """A table that stays in place, with one row per running episode; what is said scrolls above it."""
+    """A table that stays in place, with one row per running episode; what is said scrolls above it.
+
+    A terminal that is closed meanwhile takes the picture, not the job.
+    """
 
     def __init__(self, console: "Console") -> None:
         from rich.live import Live
 
         self._console = console
+        self._out = Outlet(cast(TextIO, console.file))
         self._live = Live(console=console, auto_refresh=False, transient=True, redirect_stdout=False)
         self._shown_at = 0.0
-        self._live.start()
+        with self._out.guarded():
+            self._live.start()
 
     def update(self, board: Board) -> None:
         now = time.monotonic()
-        if now - self._shown_at >= REFRESH_S:
+        if not self._out.broken and now - self._shown_at >= REFRESH_S:
             self._shown_at = now
-            self._live.update(picture(board, height=self._console.height), refresh=True)
+            with self._out.guarded():
+                self._live.update(picture(board, height=self._console.height), refresh=True)
 
     def say(self, line: str) -> None:
         from rich.text import Text
 
-        self._live.console.print(Text(safe(line)))
+        if not self._out.broken:
+            with self._out.guarded():
+                self._live.console.print(Text(safe(line)))
 
     def attempt(self, record: dict[str, Any]) -> None:
         if record["error"]:
             self.say(one_line(attempt_line(record), 400))
 
     def close(self) -> None:
-        self._live.stop()
+        with self._out.guarded():
+            self._live.stop()
 
 
 def attempt_line(record: dict[str, Any]) -> str:

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.batch.executor import Done
-from agent.batch.scan import Key, Lost
+from agent.batch.scan import Key, Lost, speedups, stamp
+from agent.trajectory.folder import RunFolder
+from agent.trajectory.stored import read_ending
 
 _CODE: Final = re.compile(r"\[([a-z_]+(?:\.[a-z_]+)+)\]")
 
 
 def attempt_line(done: Done, *, collection: Path) -> dict[str, Any]:
-    """What one ended attempt came to; counts are its run's."""
+    """What one ended attempt came to; counts are its run's. `stamp` tells whether its verdict is still the same."""
+    settled = done.run if done.outcome == "settled" else None
+    eager, compiled = speedups(read_ending(RunFolder(settled)) if settled else None)
     return {
         "task": done.job.task.name,
         "sample": done.job.sample,
@@ -28,9 +32,12 @@ def attempt_line(done: Done, *, collection: Path) -> dict[str, Any]:
         "prompt_tokens": done.prompt_tokens,
         "completion_tokens": done.completion_tokens,
         "cost_usd": done.cost_usd,
-        "seconds": round(done.seconds, 3),
+        "speedup_eager": eager,
+        "speedup_compile": compiled,
+        "seconds": done.seconds,
         "device_wait_s": round(done.device_wait_s, 3),
         "device_s": round(done.device_s, 3),
+        "stamp": stamp(settled) if settled else None,
     }
 
 
@@ -51,9 +58,12 @@ def lost_line(key: Key, lost: Lost, *, attempt: int, collection: Path) -> dict[s
         "prompt_tokens": end.prompt_tokens,
         "completion_tokens": end.completion_tokens,
         "cost_usd": end.cost_usd,
+        "speedup_eager": None,
+        "speedup_compile": None,
         "seconds": end.wall_s,
         "device_wait_s": 0.0,
         "device_s": 0.0,
+        "stamp": None,
     }
 
 

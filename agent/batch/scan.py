@@ -1,7 +1,8 @@
 """Reads what a sample has come to from its folder: the only truth about a collection, whatever was killed before.
 
 A sample is done when one of its runs has a verdict that stays. Else the run that can be gone on with is owed, and where
-there is none a new one is. Reads verdict.json and the last line of each log, so that ten thousand samples cost seconds.
+there is none a new one is. Reads verdict.json and the last line of each log; a run that attempts.jsonl calls settled is
+believed where its verdict.json is unchanged since (time and size), so that ten thousand samples cost a second.
 """
 
 import json
@@ -53,6 +54,8 @@ class History:
     detail: str = ""
     runs: dict[str, str] = field(default_factory=dict)
     """Run (relative to the collection) -> the fault of its last attempt."""
+    settled: Mapping[str, Any] | None = None
+    """The line of the attempt that settled it."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ def apply_attempt(history: History, line: Mapping[str, Any]) -> None:
         history.burned += 1
     if run := line.get("run"):
         history.runs[str(run)] = fault
+    if line.get("outcome") == "settled":
+        history.settled = line
 
 
 def read_refused(collection: Collection) -> dict[str, str]:
@@ -108,10 +113,13 @@ def scan(
 ) -> Iterable[Sample]:
     """Every sample of the plan, task by task. `forgiven`: how many of its used-up attempts do not count."""
     for entry in plan.tasks:
-        folder = collection.path / entry.folder
-        there = _names(folder)
+        there: set[str] | None = None
         for index in range(plan.samples):
             key = (entry.id, index)
+            if (known := _believed(collection, key, histories.get(key))) is not None:
+                yield known
+                continue
+            there = _names(collection.path / entry.folder) if there is None else there
             if str(index) not in there:
                 yield _unseen(key, histories.get(key), forgiven.get(key, 0))
                 continue
@@ -152,6 +160,38 @@ def read_sample(
     return Sample((entry.id, index), state, run, burned=burned, fault=last[0], detail=last[1], lost=tuple(lost))
 
 
+def stamp(run: Path) -> str:
+    """Changes whenever verdict.json is replaced; empty where there is none."""
+    try:
+        about = (run / "verdict.json").stat()
+    except OSError:
+        return ""
+    return f"{about.st_mtime_ns}:{about.st_size}"
+
+
+def _believed(collection: Collection, key: Key, history: History | None) -> Sample | None:
+    """The settled sample that attempts.jsonl knows, if its verdict is the one that was there then."""
+    line = history.settled if history else None
+    if line is None or not line.get("stamp"):
+        return None
+    run = collection.path / str(line["run"])
+    if stamp(run) != line["stamp"]:
+        return None
+    result = Result(
+        run=run,
+        reason=StopReason(line["reason"]),
+        reward=line["reward"],
+        turns=line["turns"],
+        prompt_tokens=line["prompt_tokens"],
+        completion_tokens=line["completion_tokens"],
+        cost_usd=line["cost_usd"],
+        wall_s=line["seconds"],
+        speedup_eager=line["speedup_eager"],
+        speedup_compile=line["speedup_compile"],
+    )
+    return Sample(key, "done", run, result)
+
+
 def _unseen(key: Key, history: History | None, forgiven: int) -> Sample:
     """Nothing of it is on disk; attempts may have been used up all the same."""
     if history is None:
@@ -186,7 +226,7 @@ def _ended_by_infrastructure(end: RunEnd, ending: Ending | None) -> bool:
 
 
 def _result(run: Path, ending: Ending, end: RunEnd) -> Result:
-    speedup = (ending.verdict or {}).get("speedup") or {}
+    eager, compiled = speedups(ending)
     return Result(
         run=run,
         reason=ending.reason,
@@ -196,9 +236,15 @@ def _result(run: Path, ending: Ending, end: RunEnd) -> Result:
         completion_tokens=end.completion_tokens,
         cost_usd=end.cost_usd,
         wall_s=end.wall_s,
-        speedup_eager=(speedup.get("eager") or {}).get("ratio"),
-        speedup_compile=(speedup.get("compile") or {}).get("ratio"),
+        speedup_eager=eager,
+        speedup_compile=compiled,
     )
+
+
+def speedups(ending: Ending | None) -> tuple[float | None, float | None]:
+    """Over eager and over torch.compile, of the verdict that counts."""
+    found = (ending.verdict if ending and ending.verdict else {}).get("speedup") or {}
+    return (found.get("eager") or {}).get("ratio"), (found.get("compile") or {}).get("ratio")
 
 
 def _names(folder: Path) -> set[str]:

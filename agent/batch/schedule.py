@@ -73,7 +73,7 @@ class Schedule:
             del self._samples[key]
 
     def ended(self, sample: Sample, now: float, *, wait: bool = True) -> None:
-        """What an attempt left: nothing more to do, or to be tried again, at once or (`wait`) after a pause."""
+        """What an attempt left: nothing to do, or a new try after a pause, or (`wait` false) after the others."""
         task = sample.key[0]
         if self._trying.get(task) == sample.key:
             del self._trying[task]
@@ -82,8 +82,8 @@ class Schedule:
             self._samples.pop(sample.key, None)
             return
         self._samples[sample.key] = sample
-        if not wait:
-            self._ready.appendleft(sample.key)
+        if not wait:  # not before the others: it may be the one that nobody can answer
+            self._ready.append(sample.key)
             return
         pause_s = self._retry_s * RETRY_FACTOR ** max(0, sample.burned - 1) * random.uniform(0.75, 1.25)
         heapq.heappush(self._later, (now + pause_s, next(self._number), sample.key))

@@ -29,6 +29,8 @@ def warm(config: Config, task: Task, *, opened: Opened | None = None) -> Path:
     target = resolve_target(config.judge)
     folder = _made(cache_folder(config, target))
     done = _mark(folder, task, "warm")
+    if done.exists():  # not behind the lock: whoever judges holds a device, and would wait for another task's filling
+        return folder
     with _locked(folder):
         if not done.exists():
             _fill(config, task, target, folder, done, opened)

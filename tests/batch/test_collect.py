@@ -20,6 +20,7 @@ from plans import TEXT, write_script, write_tasks
 from agent.backends.scripted_server import ScriptedServer
 from agent.backends.scripted_steps import Step, error, reply
 from agent.batch.driver import Orders
+from agent.batch.patience import MOST_STRIKES
 from agent.batch.spending import JobBudget
 from agent.errors import ConfigError, RecordError
 from agent.trajectory.events import ObservationEvent, ReplyEvent
@@ -155,6 +156,30 @@ def test_an_outage_uses_up_no_attempt_and_loses_no_turn(
     for run in runs:
         turns = [event.turn for event in read_events(run.events) if isinstance(event, ReplyEvent)]
         assert turns == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_conversation_that_cannot_be_answered_holds_up_nobody(collect: Collect, tmp_path: Path) -> None:
+    """The first one whose observation is seen is the one that the server fails on, whatever it is asked."""
+    tasks = write_tasks(tmp_path / "tasks.jsonl", "a")
+    cursed: list[str] = []
+    refused: list[str] = []
+
+    def respond(body: Mapping[str, Any]) -> Step:
+        seen = [str(m["content"]) for m in body["messages"] if m["role"] == "tool"]
+        if not seen:
+            return reply("Who am I?", [("bash", {"command": "cat /proc/sys/kernel/random/uuid"})])
+        cursed[:] = cursed or [seen[0]]
+        if seen[0] == cursed[0]:
+            refused.append(seen[0])
+            return error(500, "it does not fit")
+        goes_on = len(refused) <= MOST_STRIKES
+        return reply("Hm.", [("bash", {"command": f"echo {len(seen)}"})] if goes_on else []).after(0.2)
+
+    with ScriptedServer(respond) as http:
+        flags = {"backend.base_url": http.base_url, "backend.model": "scripted", "backend.max_attempts": 1}
+        assert collect(tasks, samples=2, workers=2, flags=flags) == 0
+    attempts = lines(tmp_path / "collection" / "attempts.jsonl")
+    assert Counter(line["error"] for line in attempts) == {"backend": 1, None: 2}
 
 
 def test_the_budget_of_the_job_ends_what_runs_with_a_verdict(

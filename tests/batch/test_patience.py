@@ -55,11 +55,15 @@ def test_a_job_that_fails_while_others_are_answered_is_no_outage_for_long() -> N
 
 def test_a_real_outage_is_nobodys_fault() -> None:
     outage = Outage(Patience(first_s=0))
-    outage.answered("b", 0)
-    for now in range(1, 50):
-        outage.started("a", now)
-        outage.failed("a", "503", now + 0.5)
-    assert outage.is_patient("a")
+    for key in ("a", "b"):
+        outage.started(key, 0)
+    outage.answered("a", 1)
+    outage.answered("b", 2)
+    for now in range(3, 50):
+        for key in ("a", "b"):
+            outage.started(key, now)
+            outage.failed(key, "503", now + 0.5)
+    assert outage.is_patient("a") and outage.is_patient("b")
 
 
 @pytest.mark.parametrize(
