@@ -1,0 +1,83 @@
+"""The driver's decisions on reports in an order that real episodes give only now and then."""
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from plans import make_collection, store_run
+
+from agent.batch.driver import Driver, Orders
+from agent.batch.executor import Done, Job, Moved, Report
+from agent.batch.faults import Fault
+from agent.batch.patience import Patience
+from agent.batch.progress import PlainView
+from agent.batch.scripts import Scripts
+from agent.trajectory.events import RunStart, StopReason
+
+QUICK = Orders(patience=Patience(first_s=0.1, longest_s=0.1, give_up_s=5), retry_s=0.01)
+BEGUN = RunStart(seq=0, t=0.0, run_id="r", task_sha256="s", agent_version="0", backend={}, sandbox={}, tools=())
+
+
+class Scripted:
+    """An executor whose jobs come to what `answer` says, in the order in which they were started."""
+
+    def __init__(self, slots: int, answer: Callable[["Scripted", Job], None]) -> None:
+        self.slots, self.answer = slots, answer
+        self.jobs: list[Job] = []
+        self.reports: deque[Report] = deque()
+
+    def submit(self, job: Job) -> None:
+        self.jobs.append(job)
+        self.answer(self, job)
+
+    def next_report(self, *, timeout_s: float) -> Report | None:
+        return self.reports.popleft() if self.reports else None
+
+    def stop(self, *, judge: bool) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def make_driver(path: Path, executor: Scripted, *names: str, samples: int = 1) -> Driver:
+    collection, plan, tasks = make_collection(path, *names, samples=samples)
+    scripts = Scripts(plan.settings)
+    return Driver(collection, plan, tasks, executor=executor, scripts=scripts, view=PlainView(), orders=QUICK)
+
+
+def test_no_sample_of_a_refused_task_is_tried_again(tmp_path: Path) -> None:
+    """The first is refused by the judge's controls while the second runs, which then loses its sandbox."""
+
+    def answer(executor: Scripted, job: Job) -> None:
+        if job.sample == 0:
+            executor.reports.append(Moved(job.key, event=BEGUN))
+            return
+        first = executor.jobs[0]
+        executor.reports.append(Done(job=first, outcome="refused", fault=Fault.TASK, detail="x [task.control]"))
+        executor.reports.append(Done(job=job, outcome="failed", fault=Fault.SANDBOX, detail="gone"))
+
+    executor = Scripted(2, answer)
+    assert make_driver(tmp_path, executor, "a", samples=2).run().count("refused") == 2
+    assert [job.sample for job in executor.jobs] == [0, 1]
+
+
+def test_a_verdict_without_a_reply_ends_no_outage(tmp_path: Path) -> None:
+    """What was only judged says nothing about the server: new work still waits."""
+    waiting: list[str] = []
+
+    def answer(executor: Scripted, job: Job) -> None:
+        if [started.key for started in executor.jobs].count(job.key) > 1:
+            waiting.append(driver.board.trouble)
+            executor.reports.append(settled(job))
+        elif len(executor.jobs) == 2:
+            fault = Fault.OUTAGE
+            executor.reports.append(Done(job=executor.jobs[0], outcome="left", fault=fault, detail="down"))
+            executor.reports.append(settled(job))
+
+    def settled(job: Job) -> Done:
+        run = store_run(driver.collection, driver.plan, task=["a", "b"].index(job.task.name))
+        return Done(job=job, outcome="settled", run=run.path, reason=StopReason.SUBMITTED, reward=-1, turns=2)
+
+    driver = make_driver(tmp_path, Scripted(2, answer), "a", "b")
+    board = driver.run()
+    assert board.count("done") == 2
+    assert waiting == ["waiting for the language model: down"]
