@@ -96,9 +96,11 @@ class KernelMultiTurnEnv(_vf.MultiTurnEnv):  # type: ignore[misc]
         )
         try:
             observation = await env.reset()
-        except AgentError as error:
+        except BaseException as error:  # a cancelled rollout too: nobody else knows of its sandbox
             await env.close()
-            raise _vf.InfraError(str(error)) from error
+            if isinstance(error, AgentError):
+                raise _vf.InfraError(str(error)) from error
+            raise
         self._rollouts[state["trajectory_id"]] = _Running(env, observation)
         state["prompt"] = observation.openai_messages()
         return state

@@ -109,3 +109,21 @@ def test_tasks_come_from_a_task_set(tmp_path: Path) -> None:
     (tmp_path / "one" / "model.py").write_text(TEXT)
     env = load_environment(tmp_path)
     assert [row["info"]["task_text"] for row in env.get_dataset()] == [TEXT]
+
+
+def test_a_rollout_cancelled_while_it_begins_leaves_nothing_open(serve: Serve, tmp_path: Path) -> None:
+    env = load_environment([TASK], settings=SETTINGS, output=tmp_path)
+    state = {"model": "scripted", "info": env.get_dataset()[0]["info"], "trajectory_id": "one"}
+
+    async def cancelled() -> None:
+        beginning = asyncio.create_task(env.setup_state(state))
+        while not list(tmp_path.glob("*/.lock")):
+            await asyncio.sleep(0.005)
+        beginning.cancel()
+        await asyncio.wait([beginning])
+        assert beginning.cancelled()
+
+    asyncio.run(cancelled())
+    for run in find_runs([tmp_path]):
+        with run.lock():
+            pass
