@@ -49,6 +49,8 @@ def measure(collection: Path, *, workers: int | None) -> int:
     began, cpu = time.perf_counter(), _cpu_s()
     written = write_view([collection], workers=workers)
     wall_s, cpu_s = time.perf_counter() - began, _cpu_s() - cpu
+    if "is damaged" in written.page.read_text(encoding="utf-8"):
+        raise SystemExit("the runs that were made are damaged: this measures nothing")
     pages = [path.stat().st_size for path in collection.rglob("view.html") if path != written.page]
     overview, total, largest = written.page.stat().st_size / 1e6, sum(pages) / 1e6, max(pages) / 1e3
     print(f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}")
@@ -146,8 +148,9 @@ def _judge(record: Json, reward: int, pace: float, chance: random.Random) -> Non
 def _own(text: str, number: int, *, escaped: bool = False) -> str:
     """The text with a remark of this run's own before every include and import of torch."""
     end = "\\n" if escaped else "\n"
-    text = re.sub(r"#include", f"// variant {number}{end}#include", text)
-    return re.sub(r"import torch(?=\\n|\n)", f"# variant {number}{end}import torch", text)
+    # Functions, not templates: in those, \\n would be a line break.
+    text = re.sub("#include", lambda found: f"// variant {number}{end}{found[0]}", text)
+    return re.sub(r"import torch(?=\\n|\n)", lambda found: f"# variant {number}{end}{found[0]}", text)
 
 
 def _cpu_s() -> float:

@@ -22,8 +22,8 @@ STYLES: Final = ("default", "github-dark")
 
 LANGUAGES: Final = {
     ".py": "python",
-    ".cu": "cuda",
-    ".cuh": "cuda",
+    ".cu": "cpp",
+    ".cuh": "cpp",
     ".cpp": "cpp",
     ".cc": "cpp",
     ".cxx": "cpp",
@@ -47,9 +47,8 @@ class Highlighter:
         body = self._body(shown, language)
         lines = shown.count("\n") + (not shown.endswith("\n"))
         numbers = "\n".join(map(str, range(1, lines + 1)))
-        return Markup(
-            '<div class="code"><pre class="ln" aria-hidden="true">{}</pre><pre tabindex="0">{}</pre></div>{}'
-        ).format(numbers, body, note)
+        gutter = f'<pre class="ln" aria-hidden="true">{numbers}</pre>'
+        return Markup(f'<div class="code">{gutter}<pre tabindex="0">{body}</pre></div>{note}')
 
     def _body(self, text: str, language: str) -> Markup:
         if not language or len(text) > LEXED_CHARS or _widest(text) > LINE_CHARS:
@@ -79,19 +78,19 @@ def language_of(path: str) -> str:
 def diff(text: str) -> Markup:
     """A unified diff, one block per line, without its two head lines: the path stands above it."""
     shown, note = cut(text, CODE_CHARS)
-    lines = shown.split("\n")
+    lines = str(escape(shown)).split("\n")
     if len(lines) > 1 and lines[0].startswith("--- ") and lines[1].startswith("+++ "):
         lines = lines[2:]
     if lines and not lines[-1]:
         lines.pop()
-    body = Markup("").join(_diff_line(line) for line in lines)
-    return Markup('<pre class="diff" tabindex="0">{}</pre>{}').format(body, note)
+    body = "".join(_diff_line(line) for line in lines)
+    return Markup(f'<pre class="diff" tabindex="0">{body}</pre>{note}')
 
 
 def output(text: str, *, limit: int = OUTPUT_CHARS) -> Markup:
     """What a command printed."""
     shown, note = cut(text, limit)
-    return Markup('<pre class="out" tabindex="0">{}</pre>{}').format(shown, note)
+    return Markup(f'<pre class="out" tabindex="0">{escape(shown)}</pre>{note}')
 
 
 def cut(text: str, limit: int) -> tuple[str, Markup]:
@@ -119,13 +118,17 @@ def _tools(language: str) -> tuple[Any, Any]:
     from pygments.formatters.html import HtmlFormatter
     from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
 
+    from agent.view.kernel_lexer import KernelLexer
+
     # What is shown must be what was written: no line is added or taken away, and line numbers are counted elsewhere.
-    return get_lexer_by_name(language, stripnl=False, ensurenl=False), HtmlFormatter(nowrap=True)
+    options = {"stripnl": False, "ensurenl": False}
+    lexer = KernelLexer(**options) if language == "cpp" else get_lexer_by_name(language, **options)
+    return lexer, HtmlFormatter(nowrap=True)
 
 
-def _diff_line(line: str) -> Markup:
-    kind = {"+": "a", "-": "d", "@": "h"}.get(line[:1], "")
-    return Markup(f'<span class="{kind}">{escape(line)}</span>\n') if kind else escape(line + "\n")
+def _diff_line(escaped: str) -> str:
+    kind = {"+": "a", "-": "d", "@": "h"}.get(escaped[:1], "")
+    return f'<span class="{kind}">{escaped}</span>\n' if kind else f"{escaped}\n"
 
 
 def _widest(text: str) -> int:

@@ -218,8 +218,8 @@ def _figure(
         figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
     for axis, on in ((figure.update_xaxes, log_x), (figure.update_yaxes, log_y)):
         if on:
-            ticks = [0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 1000]
-            axis(tickvals=ticks, ticktext=[f"{tick:g}×" for tick in ticks])
+            ticks = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]
+            axis(tickvals=ticks, ticktext=[f"{tick:g}×" for tick in ticks], tickangle=0)
     return figure
 
 

@@ -78,6 +78,8 @@ def _record(path: Path, notes: list[str]) -> Record | None:
 
 
 def _earlier(folder: Path, notes: list[str]) -> Iterator[tuple[str, Record]]:
+    if not folder.is_dir():
+        return
     for path in sorted(folder.glob("[!.]*.json"), key=lambda p: (p.stem != "original", p.name)):
         if record := _record(path, notes):
             yield path.name, record

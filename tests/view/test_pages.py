@@ -262,6 +262,25 @@ def test_what_is_shown_is_what_was_written() -> None:
     assert words_of(html.split("<pre tabindex")[1]) == text
 
 
+@pytest.mark.parametrize(
+    "text", ["", "\\", '"', "'", "/*", "/* * /", 'R"(x)"', "#\n# if 1\n", "1e+5f .5 0x1p-3 1'000", "é°\u202e"]
+)
+def test_the_lexer_of_kernels_keeps_every_character(text: str) -> None:
+    from agent.view.kernel_lexer import KernelLexer
+
+    for whole in (text, f"{text}\nint a; // {text}\n", text * 50):
+        tokens = list(KernelLexer().get_tokens_unprocessed(whole))
+        assert "".join(value for _, _, value in tokens) == whole
+        assert all(whole.startswith(value, at) for at, _, value in tokens)
+
+
+def test_kernels_are_highlighted() -> None:
+    html = str(Highlighter().code("__global__ void k(float *a) { a[threadIdx.x] = 1.f; } // <x>", language="cpp"))
+    kinds = {"kr": "__global__", "kt": "void", "nf": "k", "nb": "threadIdx", "m": "1.f", "c": "// &lt;x&gt;"}
+    for kind, word in kinds.items():
+        assert f'<span class="{kind}">{word}</span>' in html
+
+
 def words_of(html: str) -> str:
     return Parsed(f"<pre tabindex{html}").text
 
