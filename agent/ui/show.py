@@ -88,7 +88,9 @@ def find_run(path: Path) -> RunFolder:
         raise ConfigError(f"there is no {path}", hint="give a run folder, for instance the newest below runs/")
     if (path / "config.json").is_file() or not path.is_dir():
         return RunFolder.open(path)
-    runs = [p.parent for p in path.glob("*/events.jsonl") if (p.parent / "config.json").is_file()]
+    # A search has its runs in a folder of its own.
+    logs = (*path.glob("*/events.jsonl"), *path.glob("*/*/events.jsonl"))
+    runs = [p.parent for p in logs if (p.parent / "config.json").is_file()]
     if not runs:
         raise ConfigError(f"{path} is neither a run nor a folder of runs", hint="a run folder has an events.jsonl")
     return RunFolder.open(max(runs, key=lambda run: (run / "events.jsonl").stat().st_mtime))
