@@ -118,3 +118,23 @@ def test_ids_take_eight_bytes_each_in_memory(tmp_path: Path) -> None:
     assert turn.tokens is not None
     assert turn.tokens.prompt == array("q", (1, 2))
     assert turn.reply.prompt_token_ids is None
+
+
+def test_addresses_of_servers_and_engines_stay_at_home(tmp_path: Path) -> None:
+    backend = {"kind": "openai", "model": "tiny-1", "base_url": "http://node-17.corp.example:8000/v1", "seed": 7}
+    write_run(tmp_path / "runs", backend=backend)
+    (one,) = trajectories(tmp_path / "runs", tmp_path)
+    assert one["agent"]["extra"] == {
+        "backend": {"kind": "openai", "model": "tiny-1", "seed": 7},
+        "sandbox": {"kind": "docker"},
+    }
+
+
+def test_a_name_in_a_log_leads_nowhere(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs")
+    first, rest = (run / "events.jsonl").read_bytes().split(b"\n", 1)
+    start = json.loads(first) | {"run_id": "../../escaped/" + "x" * 300}
+    (run / "events.jsonl").write_bytes(json.dumps(start).encode() + b"\n" + rest)
+    (one,) = trajectories(tmp_path / "runs", tmp_path)
+    assert one["session_id"] == start["run_id"]
+    assert not (tmp_path / "escaped").exists()

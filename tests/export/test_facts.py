@@ -1,13 +1,33 @@
 """What is known about a run: numbers from log and verdict, repeats, broken schemas; and the paper's filters on them."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
-from recorded_runs import RECORDED, TURNS, Writing, accepted, call, facts_at, make_task, rejected, said, write_run
+from recorded_runs import (
+    RECORDED,
+    TURNS,
+    Writing,
+    accepted,
+    call,
+    episode_at,
+    facts_at,
+    make_task,
+    rejected,
+    said,
+    write_run,
+)
 
 from agent.backends.base import Usage
 from agent.errors import ConfigError
+from agent.export.chat import without_untrained
+from agent.export.episodes import Skipped
 from agent.export.paper import PAPER_FILTERS, paper_filters
+from agent.export.rows import RowSettings, Source
+from agent.export.scan import scan_runs
+from agent.export.scrub import Host
+from agent.loop.judgement import Judgement, verdict_record
 from agent.trajectory.events import StopReason
 
 
@@ -118,3 +138,42 @@ def test_trouble_around_a_run_is_not_settled(tmp_path: Path) -> None:
     writing.reply(TURNS[0])
     facts = facts_at(writing.end(None, reason=StopReason.BACKEND))
     assert (facts.settled, facts.reward, facts.verdict) == (False, None, None)
+
+
+def test_a_reward_that_no_verdict_gives_is_no_reward(tmp_path: Path) -> None:
+    run = write_run(tmp_path, rejected())
+    record = json.loads((run / "verdict.json").read_bytes())
+    for forged in (
+        record | {"reward": 3},
+        record | {"best": None, "final": None, "counts": None},
+        record | {"best": record["best"] | {"speedup": "much"}},
+        record | {"reward": True},
+    ):
+        (run / "verdict.json").write_text(json.dumps(forged))
+        with pytest.raises(Skipped) as caught:
+            episode_at(run)
+        assert caught.value.reason == "damaged"
+
+
+def test_of_two_copies_the_one_judged_again_counts(tmp_path: Path) -> None:
+    old = write_run(tmp_path / "a", accepted(reward=3))
+    new = tmp_path / "b" / old.name
+    shutil.copytree(old, new)
+    verdict = rejected()
+    record = verdict_record(StopReason.SUBMITTED, -1, Judgement({"best": verdict, "final": verdict}))
+    (new / "verdict.json").write_text(json.dumps(record | {"judge": {"agent_version": "0.2.0", "tools_sha256": "f"}}))
+    for paths in ((tmp_path / "a", tmp_path / "b"), (tmp_path / "b", tmp_path / "a")):
+        *_, scan = scan_runs(paths, jobs=1)
+        assert (scan.duplicates, [facts.reward for facts in scan.facts]) == (1, [-1])
+
+
+def test_ids_that_each_reply_has_again_are_those_of_their_reply(tmp_path: Path) -> None:
+    """A broken call is left out with its result, and not with it the result of a sound one of the same id."""
+    turns = (
+        said("", call("bash", "{broken", id="call_0")),
+        said("", call("bash", {"command": "ls"}, id="call_0")),
+        said("Done.", call("submit", id="call_0")),
+    )
+    source = Source(RowSettings(Host(home="/home/a", user="a", name="a", temp="/tmp")))
+    kept = without_untrained(source.chat(episode_at(write_run(tmp_path, turns=turns))))
+    assert [line.role for line in kept.lines] == ["system", "user", "assistant", "tool", "assistant"]

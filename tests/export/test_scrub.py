@@ -1,12 +1,15 @@
 """Scrubbing: what is taken out, what stays, and that doing it twice changes nothing more."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from recorded_runs import RECORDED, episode_at
+from recorded_runs import RECORDED, TEXT, episode_at, make_task, write_run
 
+from agent.export.export import Request, export_runs
+from agent.export.formats import FORMATS
 from agent.export.rows import RowSettings, Source
 from agent.export.scrub import Host, Rules, recorded_paths, rules_for, scrub_json, scrub_text
 
@@ -150,3 +153,34 @@ def test_recorded_paths_are_found_in_descriptions() -> None:
 def test_an_ordinary_conversation_is_left_as_it_is(run) -> None:  # otherwise ids would be withheld for nothing
     source = Source(RowSettings(host=HOST))
     assert not source.chat(episode_at(run)).scrubbed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG",
+        "aws_session_token = FwoGZXIvYXdzEJr1234567890",
+        'HF_TOKEN="abcd1234efgh5678"',
+        "Authorization: Basic dXNlcjpwYXNzd29yZDEyMw==",
+    ],
+)
+def test_keys_of_no_known_shape_go_where_their_name_says_so(text: str) -> None:
+    assert scrub(text).strip('"').endswith("<secret>")
+
+
+def test_a_long_line_without_a_blank_costs_no_time() -> None:
+    """From each character on it would be minutes; what is done here is a million characters."""
+    line = "key " + "a" * 1_000_000
+    assert scrub(line) == line
+
+
+def test_names_of_tasks_runs_and_models_are_scrubbed_wherever_they_stand(tmp_path: Path) -> None:
+    task, backend = make_task("acme-relu", text=TEXT.format(op="relu")), {"kind": "openai", "model": "/srv/models/tiny"}
+    write_run(tmp_path / "runs", task=task, backend=backend)
+    for format in FORMATS:
+        if FORMATS[format].unit != "pair":
+            out = tmp_path / format
+            export_runs(Request((tmp_path / "runs",), format, out, words=("acme",), jobs=1))
+            for path in (path for path in out.rglob("*") if path.is_file()):
+                assert b"acme" not in path.read_bytes() and "acme" not in path.name, path
+                assert b"/srv/models" not in path.read_bytes(), path

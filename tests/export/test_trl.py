@@ -92,13 +92,10 @@ def test_a_reply_that_nothing_could_be_done_with_is_not_trained_on(tmp_path: Pat
     assert [call["function"]["name"] for call in row["messages"][2]["tool_calls"]] == ["verify"]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_sft_takes_the_rows_of_ids_with_their_labels(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, layout: str
-) -> None:
+def test_sft_takes_the_rows_of_ids_with_their_labels(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     write_run_with_ids(tmp_path / "runs", tokenizer, breaks=(2,))
     write_run(tmp_path / "runs", task=make_task("gelu"))
-    out = exported(tmp_path, "trl-sft", layout)
+    out = exported(tmp_path, "trl-sft", "parquet")
     talks, rows = load(out, cache=tmp_path / "cache"), load(out, "tokens", cache=tmp_path / "cache")
     assert sorted(talks["token_level"]) == [False, True]
     assert [row["row"] for row in rows] == [0, 1]
@@ -115,11 +112,10 @@ def test_sft_takes_the_rows_of_ids_with_their_labels(
     assert losses(trainer)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_dpo_prepares_pairs_and_takes_a_step(tmp_path: Path, tokenizer: PreTrainedTokenizerFast, layout: str) -> None:
+def test_dpo_prepares_pairs_and_takes_a_step(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     write_run(tmp_path / "runs", accepted())
     write_run(tmp_path / "runs", rejected(), turns=TURNS[:2])
-    rows = load(exported(tmp_path, "trl-preference", layout), cache=tmp_path / "cache")
+    rows = load(exported(tmp_path, "trl-preference", "parquet"), cache=tmp_path / "cache")
     args = DPOConfig(max_length=None, **settings(tmp_path))
     models = {"model": make_model(tokenizer), "ref_model": make_model(tokenizer)}
     trainer = DPOTrainer(**models, args=args, train_dataset=rows, processing_class=tokenizer)
@@ -132,12 +128,11 @@ def test_dpo_prepares_pairs_and_takes_a_step(tmp_path: Path, tokenizer: PreTrain
     assert losses(trainer)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_kto_prepares_labels_and_takes_a_step(tmp_path: Path, tokenizer: PreTrainedTokenizerFast, layout: str) -> None:
+def test_kto_prepares_labels_and_takes_a_step(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     write_run(tmp_path / "runs", accepted(reward=3))
     write_run(tmp_path / "runs", accepted(reward=1))
     write_run(tmp_path / "runs", rejected())
-    rows = load(exported(tmp_path, "trl-kto", layout, desirable="reward >= 2"), cache=tmp_path / "cache")
+    rows = load(exported(tmp_path, "trl-kto", "jsonl", desirable="reward >= 2"), cache=tmp_path / "cache")
     assert sorted(zip(rows["reward"], rows["label"], strict=True)) == [(-1, False), (1, False), (3, True)]
     args = KTOConfig(max_length=None, **settings(tmp_path))
     models = {"model": make_model(tokenizer), "ref_model": make_model(tokenizer)}
@@ -146,15 +141,14 @@ def test_kto_prepares_labels_and_takes_a_step(tmp_path: Path, tokenizer: PreTrai
     assert losses(trainer)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
 def test_grpo_samples_from_the_rows_and_hands_the_task_to_the_reward(
-    tmp_path: Path, tokenizer: PreTrainedTokenizerFast, layout: str
+    tmp_path: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:
     tasks = {name: make_task(name) for name in ("relu", "gelu")}
     for task in tasks.values():
         write_run(tmp_path / "runs", task=task)
         write_run(tmp_path / "runs", rejected(), task=task)
-    rows = load(exported(tmp_path, "trl-grpo", layout), cache=tmp_path / "cache")
+    rows = load(exported(tmp_path, "trl-grpo", "jsonl"), cache=tmp_path / "cache")
     assert [row["runs"] for row in rows] == [2, 2]
     assert {row["mean_reward"] for row in rows} == {0.5}
     assert "This is model.py" in rows[0]["opening"][1]["content"]
