@@ -66,7 +66,7 @@ def _run(job: Job, known: frozenset[str], switch: str) -> Done:
     for run in others:
         ending = read_ending(run)
         if ending is not None and ending.settled:  # a sample has one verdict, whoever came to it
-            return Done(job=job, outcome="settled", run=run.path, reason=ending.reason, reward=ending.reward)
+            return run_job(replace(job, run=run.path))  # ends at once, with what its log has counted
     begun = [run.path for run in others if run.path.name not in known]
     if begun:
         job = replace(job, run=max(begun, key=lambda path: path.stat().st_mtime))

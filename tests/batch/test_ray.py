@@ -349,6 +349,7 @@ def test_a_sample_has_one_worker_and_a_run_it_began_unseen_is_not_made_again(wor
     assert (done.outcome, done.run) == ("settled", one.folder / "2026-01-01T0000-unseen-0")
     assert run_on_node(one, known=run_names(one.folder), version=__version__, switch="none") == done
     assert done.reward is not None
+    assert done.turns and done.seconds, "the list of attempts is believed later"
 
 
 def test_another_version_on_a_node_is_a_setup_fault(work: Path) -> None:
