@@ -197,8 +197,8 @@ def changed(old: Record | None, new: Record) -> tuple[str, ...]:
 def less_sure(old: Record, new: Record) -> str:
     """What was timed so much worse that a lower reward says nothing; empty where the lower reward has a reason.
 
-    The same submission is accepted both times under the same rules, nothing else was judged otherwise or not at all, and
-    each call that differs has become inconclusive in an interval that holds the old one.
+    The same submission is accepted both times under the same rules, nothing beside it was judged otherwise or not at
+    all, and each call that differs has become inconclusive in an interval that holds the old one.
     """
     before, after = old.judged, new.subjects.get(old.counts) if old.counts else None
     if any(name not in new.subjects or new.subjects[name].verdict != was.verdict for name, was in old.subjects.items()):

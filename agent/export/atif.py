@@ -4,6 +4,7 @@ An agent's step holds its reply, its calls and their results; `arguments` are ob
 convention as everywhere. The reward stands under `extra`: the root has no field for it.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,6 +15,9 @@ from agent.export.facts import Facts
 from agent.export.rows import Row, Source, Unit
 
 VERSION: Final = "ATIF-v1.8"
+NAME_CHARS: Final = 120
+_PLACES: Final = frozenset({"base_url", "source"})
+_NO_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 ATIF: Final = {
     "schema_version": "text",
     "session_id": "text",
@@ -48,7 +52,7 @@ def atif_rows(unit: Unit, source: Source) -> Iterator[Row]:
             "version": facts.agent_version,
             "model_name": source.clean(episode, facts.model),
             "tool_definitions": list(chat.tools),
-            "extra": source.clean(episode, {"backend": episode.start.backend, "sandbox": episode.start.sandbox}),
+            "extra": source.clean(episode, _made_with(episode)),
         },
         "steps": steps,
         "final_metrics": _totals(episode, facts, len(steps)),
@@ -63,7 +67,18 @@ def atif_rows(unit: Unit, source: Source) -> Iterator[Row]:
             "token_level": facts.token_level and keep_ids,
         },
     }
-    yield Row(record, name=f"{facts.run_id}-{facts.events_sha256[:8]}")
+    yield Row(record, name=_file_name(facts))
+
+
+def _made_with(episode: Episode) -> dict[str, Any]:
+    """Backend and sandbox without the addresses of servers and engines, which name hosts that no rule knows."""
+    backend = {key: value for key, value in episode.start.backend.items() if key not in _PLACES}
+    return {"backend": backend, "sandbox": {"kind": episode.start.sandbox.get("kind")}}
+
+
+def _file_name(facts: Facts) -> str:
+    """The run's name stands in its log, where it may hold anything: it must not lead out of the folder."""
+    return f"{_NO_NAME.sub('_', facts.run_id)[:NAME_CHARS]}-{facts.events_sha256[:8]}"
 
 
 def _steps(lines: Sequence[Line], keep_ids: bool) -> list[dict[str, Any]]:

@@ -98,6 +98,7 @@ def without_untrained(chat: Chat) -> Chat:
     dropping = False
     for line in chat.lines:
         if line.role == "assistant":
+            dropped_ids.clear()  # some servers give every reply the same ids
             line = _sound(line, dropped_ids)
             dropping = not line.trained
             if dropping:

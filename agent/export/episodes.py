@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from agent.backends.base import Message, Reply
 from agent.errors import AgentError, ConfigError, RecordError
+from agent.judging.reports import Verdict
 from agent.loop.conversation import Conversation
 from agent.tasks.task import Task
 from agent.trajectory.events import (
@@ -212,9 +213,23 @@ def _verdict(folder: RunFolder) -> tuple[dict[str, Any], Ending]:
         version = record["schema_version"]
         if version != VERDICT_VERSION:
             raise Skipped("other_version", f"a verdict of version {version}, not {VERDICT_VERSION}")
-        return record, ending_of(record)
+        ending = ending_of(record)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Skipped("no_verdict", f"verdict.json is missing or torn: {error!r}") from None
+    _check_verdict(record, ending)
+    return record, ending
+
+
+def _check_verdict(record: dict[str, Any], ending: Ending) -> None:
+    """A reward is exported only where a verdict beside it gives it."""
+    try:
+        judged = [Verdict.model_validate(record[key]) for key in ("best", "final") if record.get(key) is not None]
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise Skipped("damaged", f"verdict.json: {where}: {first['msg']}") from None
+    if ending.reward is not None and (ending.verdict is None or ending.verdict["reward"] != ending.reward):
+        raise Skipped("damaged", f"verdict.json: no verdict of the {len(judged)} there gives the reward")
 
 
 def _diagnose_line(raw: bytes, number: int) -> Skipped | None:

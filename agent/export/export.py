@@ -5,7 +5,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from agent.export.pool import ordered_map
 from agent.export.provenance import origins
 from agent.export.rows import RowSettings, Unit
 from agent.export.scan import Scan, scan_runs
-from agent.export.scrub import PLACEHOLDERS, Host, rules_for, scrub_text
+from agent.export.scrub import PLACEHOLDERS, Host, recorded_paths, rules_for, scrub_text
 from agent.export.selection import Selection, Step, Wanted, make_units, select
 from agent.export.similarity import Structure, load_benchmark
 from agent.export.splits import Split, parse_splits, split_of
@@ -176,7 +176,10 @@ def _select(plan: _Plan, scan: Scan) -> Selection:
         best_of_task=plan.request.best_of_task,
         max_per_task=None if plan.format.unit == "pair" else plan.request.max_per_task,
     )
-    return select(scan.facts, wanted)
+    selection = select(scan.facts, wanted)
+    if plan.settings.words:  # tasks and runs have their names from people
+        selection.facts = [_named_cleanly(one, plan.settings) for one in selection.facts]
+    return selection
 
 
 def _write(plan: _Plan, folder: Path, units: Sequence[Unit], progress: Progress) -> _Written:
@@ -282,7 +285,11 @@ def _options(request: Request) -> dict[str, Any]:
     }
 
 
+def _named_cleanly(one: Facts, settings: RowSettings) -> Facts:
+    return replace(one, task=_clean_name(one.task, settings), run_id=_clean_name(one.run_id, settings))
+
+
 def _clean_name(text: str, settings: RowSettings) -> str:
     """A model's name (a path, for local servers) or a line about a run, scrubbed."""
-    rules = rules_for(settings.host, run="", recorded=(), words=settings.words)
+    rules = rules_for(settings.host, run="", recorded=recorded_paths(text), words=settings.words)
     return scrub_text(text, rules, Counter())

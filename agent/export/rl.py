@@ -81,7 +81,7 @@ def grpo_rows(unit: Unit, source: Source) -> Iterator[Row]:
     """
     episode, opening = _opening(unit, source)
     text = source.clean(episode, episode.task.text)
-    columns = {"task_name": episode.task.name, "task_text": text, "task_sha256": episode.task.sha256}
+    columns = {"task_name": unit.facts[0].task, "task_text": text, "task_sha256": episode.task.sha256}
     yield Row({"prompt": [{"role": "user", "content": ""}], **columns, "opening": opening, **unit.task})
 
 
@@ -92,7 +92,7 @@ def verl_rows(unit: Unit, source: Source) -> Iterator[Row]:
         "split": unit.split,
         "index": unit.index,
         "need_tools_kwargs": False,
-        "task_name": episode.task.name,
+        "task_name": unit.facts[0].task,
         "task_text": source.clean(episode, episode.task.text),
         "task_sha256": episode.task.sha256,
         **unit.task,

@@ -40,7 +40,7 @@ def scan_runs(paths: Iterable[Path], *, jobs: int) -> Iterator[Scan]:
             scan.found += 1
             _take(scan, path, result)
         yield scan
-    scan.facts.sort(key=lambda facts: (facts.key, facts.path))
+    scan.facts.sort(key=_order)
     unique = list({facts.key: facts for facts in reversed(scan.facts)}.values())[::-1]
     scan.duplicates = len(scan.facts) - len(unique)
     scan.facts = unique
@@ -68,6 +68,11 @@ def _scan_one(path: Path) -> Facts | tuple[str, str]:
     return facts_of(episode, prompt_sha256=prompt_sha256(episode))
 
 
+def _order(facts: Facts) -> tuple[tuple[str, ...], bool, int, str]:
+    """Of copies of one run that were judged differently, the one judged again comes first, then the lower reward."""
+    return facts.key, facts.tools_sha256 is None, -2 if facts.reward is None else facts.reward, facts.path
+
+
 def _take(scan: Scan, path: str, result: Facts | tuple[str, str]) -> None:
     if isinstance(result, Facts):
         scan.facts.append(result)
@@ -76,4 +81,4 @@ def _take(scan: Scan, path: str, result: Facts | tuple[str, str]) -> None:
     scan.skipped[reason] += 1
     examples = scan.examples.setdefault(reason, [])
     if len(examples) < EXAMPLES_PER_REASON:
-        examples.append(f"{Path(path).name}: {detail}")
+        examples.append(f"{Path(path).name}: {detail.replace(path, '<run>')}")

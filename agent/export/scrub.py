@@ -44,11 +44,14 @@ _SECRETS: Final = tuple(
         ("r8_", r"(?<![A-Za-z0-9_])r8_[A-Za-z0-9]{30,}", "<secret>"),
         ("eyJ", r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+", "<secret>"),
         ("earer ", r"(?i:\b(bearer) +)[A-Za-z0-9._~+/=-]{12,}", r"\1 <secret>"),
+        ("asic ", r"(?i:\b(authorization['\"]?\s*[:=]\s*['\"]?basic +))[A-Za-z0-9+/=]{8,}", r"\1<secret>"),
         ("://", r"://[^\s/:@'\"<>]+:[^\s/@'\"<>]+@", "://<secret>@"),
     )
 )
 _ASSIGNED: Final = re.compile(
-    r"(?i)([\w-]*(?:api[_-]?key|secret[_-]?key|secret|passwd|password|access[_-]?token|auth[_-]?token)"
+    # Only at a word's start: from each character on, a line of 30 kB without a blank would take minutes.
+    r"(?i)(?<![\w-])([\w-]*(?:(?:api|access|account|secret)[_-]?key|secret|passwd|password"
+    r"|(?:access|auth|session|hub|hf|github|gitlab)[_-]?token)"
     r"['\"]?\s*[:=]\s*['\"]?)(?=[A-Za-z_./+=-]*\d)[A-Za-z0-9_./+=-]{10,}"
 )
 _END: Final = r"[^/\s'\"`:;,()\[\]{}<>|&]"
