@@ -23,7 +23,7 @@ from agent.judging.target import resolve_target
 from agent.sandbox.open import pinned
 from agent.tasks.candidates import Refusal
 from agent.tasks.sets import TaskSet, load_tasks
-from agent.ui.console import print_error
+from agent.ui.console import print_error, safe
 from agent.ui.preflight import check_sandbox, check_server, check_target
 from agent.ui.views import Outlet
 
@@ -163,7 +163,7 @@ def _report(request: CollectRequest, collection: Collection, summary: dict[str, 
 
         out.line(json.dumps({"type": "summary", **summary}))
     else:
-        out.line(markdown(summary).rstrip())
+        out.line(safe(markdown(summary).rstrip()))
         out.line(f"\nsummary: {collection.path / 'summary.md'}")
 
 

@@ -28,7 +28,7 @@ from agent.batch.scan import (
 )
 from agent.batch.schedule import RETRY_S, Schedule
 from agent.batch.scripts import Scripts
-from agent.batch.spending import JobBudget, Spending, amount_of
+from agent.batch.spending import JobBudget, Spending, amount_of, recorded
 from agent.errors import RecordError
 from agent.tasks.task import Task
 from agent.trajectory.events import ReplyEvent, StopReason
@@ -117,6 +117,8 @@ class Driver:
                 self._refuse(sample.key[0], sample.detail)
             if sample.result is not None:
                 self._count_result(sample.result)
+            elif sample.run is not None:  # spent, though no line tells of it yet
+                self.spending.count(sample.run, recorded(sample.run))
             samples.append(sample)
         for sample in samples:  # not earlier: a later sample may show that the task is to be refused
             self._place(sample)

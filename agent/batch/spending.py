@@ -64,7 +64,7 @@ class Spending:
         """A job starts; what its run had spent before is read from its log."""
         if run is not None and run in self._ended:
             self.count(run, Amount())
-        self._running[key] = _earlier(run)
+        self._running[key] = recorded(run)
 
     def see(self, key: Key, event: Event) -> None:
         if isinstance(event, ReplyEvent) and key in self._running:
@@ -118,7 +118,8 @@ def amount_of(prompt_tokens: int, completion_tokens: int, cost_usd: float | None
     return Amount(prompt_tokens, completion_tokens, cost_usd or 0.0, int(cost_usd is None))
 
 
-def _earlier(run: Path | None) -> Amount:
+def recorded(run: Path | None) -> Amount:
+    """What the log of an unfinished run has counted."""
     ledger = Ledger()
     try:
         for event in read_events(run / "events.jsonl") if run else ():

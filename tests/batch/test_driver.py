@@ -6,13 +6,16 @@ from pathlib import Path
 
 from plans import make_collection, store_run
 
+from agent.backends.base import Reply, Usage
 from agent.batch.driver import Driver, Orders
 from agent.batch.executor import Done, Job, Moved, Report
 from agent.batch.faults import Fault
 from agent.batch.patience import Patience
 from agent.batch.progress import PlainView
 from agent.batch.scripts import Scripts
-from agent.trajectory.events import RunStart, StopReason
+from agent.batch.spending import JobBudget
+from agent.trajectory.events import ReplyEvent, RunStart, StopReason
+from agent.trajectory.writer import EventWriter
 
 QUICK = Orders(patience=Patience(first_s=0.1, longest_s=0.1, give_up_s=5), retry_s=0.01)
 BEGUN = RunStart(seq=0, t=0.0, run_id="r", task_sha256="s", agent_version="0", backend={}, sandbox={}, tools=())
@@ -38,10 +41,10 @@ class Scripted:
     def close(self) -> None: ...
 
 
-def make_driver(path: Path, executor: Scripted, *names: str, samples: int = 1) -> Driver:
+def make_driver(path: Path, executor: Scripted, *names: str, samples: int = 1, orders: Orders = QUICK) -> Driver:
     collection, plan, tasks = make_collection(path, *names, samples=samples)
     scripts = Scripts(plan.settings)
-    return Driver(collection, plan, tasks, executor=executor, scripts=scripts, view=PlainView(), orders=QUICK)
+    return Driver(collection, plan, tasks, executor=executor, scripts=scripts, view=PlainView(), orders=orders)
 
 
 def test_no_sample_of_a_refused_task_is_tried_again(tmp_path: Path) -> None:
@@ -81,3 +84,16 @@ def test_a_verdict_without_a_reply_ends_no_outage(tmp_path: Path) -> None:
     board = driver.run()
     assert board.count("done") == 2
     assert waiting == ["waiting for the language model: down"]
+
+
+def test_what_an_unfinished_run_has_spent_counts_before_it_goes_on(tmp_path: Path) -> None:
+    collection, plan, _ = make_collection(tmp_path, "a")
+    run = store_run(collection, plan, with_verdict=False, end=False)
+    spent = Usage(prompt_tokens=30, completion_tokens=12, cost_usd=0.25)
+    with EventWriter(run.events) as writer:
+        writer.append(ReplyEvent, turn=1, reply=Reply(text="", usage=spent))
+    budget = JobBudget(tokens=42)
+    executor = Scripted(2, lambda executor, job: None)
+    driver = make_driver(tmp_path, executor, "a", orders=Orders(budget=budget))
+    assert (driver.spending.now.tokens, driver.spending.now.cost_usd) == (42, 0.25)
+    assert driver.run().budget and not executor.jobs
