@@ -67,7 +67,13 @@ class Nodes:
 
     def add(self, **more: Any) -> Any:
         settings: dict[str, Any] = {"num_cpus": 1, "object_store_memory": STORE_BYTES, "include_dashboard": False}
-        return self.cluster.add_node(**settings | {"resources": {"sandbox": 2}} | more)
+        settings |= {"resources": {"sandbox": 2}} | more
+        try:
+            return self.cluster.add_node(**settings)
+        except Exception as error:  # Ray gives a node 30 seconds, a busy machine needs more
+            if "timed out during startup" not in str(error):
+                raise
+            return self.cluster.add_node(**settings)
 
     def raylet(self, node: Any) -> int:
         """The process that the node's workers are children of."""

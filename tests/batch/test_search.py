@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from agent.backends.fences import render
 from agent.batch import search
 from agent.batch.search import Tried, Try, confirm, plan_round, round_sizes, run_rounds, search_record, write_record
 from agent.config import Config, SearchConfig, load_config
@@ -209,14 +208,8 @@ def test_one_signal_ends_all_tries_and_judges_what_there_is(project: Path) -> No
 @pytest.mark.bubblewrap
 @pytest.mark.torch
 def test_the_winner_is_judged_again_alone(project: Path) -> None:
-    shutil.copy(ROOT / "examples" / "gelu-bias-residual" / "model.py", project)
-    best = ROOT / "examples" / "gelu-bias-residual" / "run" / "best"
-    files = [best / "model_new.py", *sorted((best / "kernels").iterdir())]
-    writes = [
-        render("write_file", {"path": str(path.relative_to(best)), "content": path.read_text().rstrip("\n")})
-        for path in files
-    ]
-    turns = HEAD + "## Turn 1\n" + "\n".join(writes) + "\n```action verify\n```\n" + SUBMITS.partition(HEAD)[2][10:]
+    written, _, _ = (ROOT / "tests" / "loop" / "gelu" / "turns.md").read_text().partition("## Turn 3")
+    turns = written + '## Turn 3\n```action verify\n```\n```action submit summary="right at once"\n```\n'
     process = optimize(project, turns, "--samples", "1", "--search", "best-of")
     out, errors = process.communicate()
     *_, summary = [json.loads(line) for line in out.splitlines()]
