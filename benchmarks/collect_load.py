@@ -54,9 +54,9 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--pace-s", type=float, default=1.0)
     parser.add_argument("--output-bytes", type=int, default=20_000)
-    parser.add_argument("--switch-ms", type=float, default=5.0)
+
     options = parser.parse_args()
-    sys.setswitchinterval(options.switch_ms / 1000)
+
     with tempfile.TemporaryDirectory(prefix="collect-load-") as scratch:
         folder = Path(scratch)
         write_inputs(folder, options)
