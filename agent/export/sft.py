@@ -31,7 +31,7 @@ SHAREGPT: Final = {
     "instruction": "text",
     "verifier_output": "text",
 }
-_SPEAKERS: Final = {"system": "system", "user": "human", "tool": "human", "assistant": "gpt"}
+_SPEAKERS: Final = {"system": "system", "user": "human", "assistant": "gpt"}
 
 
 def openai_rows(unit: Unit, source: Source) -> Iterator[Row]:
@@ -79,11 +79,10 @@ def sharegpt_rows(unit: Unit, source: Source) -> Iterator[Row]:
     if not chat.trains:
         source.withheld["nothing to train on"] += 1
         return
-    texts = [(line.role, _spoken(line)) for line in chat.lines]
-    roles = {"tool": "user"}
+    texts = _alternating(chat)
     yield Row(
         {
-            "conversations": [{"role": roles.get(role, role), "content": text} for role, text in texts],
+            "conversations": [{"role": role, "content": text} for role, text in texts],
             "conversations_sharegpt": [{"from": _SPEAKERS[role], "value": text} for role, text in texts],
             "agent": "cuda-agent",
             "model": source.clean(episode, facts.model),
@@ -125,6 +124,19 @@ def _token_rows(unit: Unit, source: Source, episode: Episode, chat: Chat) -> Ite
         if any(label != -100 for label in labels):
             where = {"row": number, "rows": len(rows)}
             yield Row({"input_ids": ids, "labels": labels, **about(unit.facts[0]), **where}, set="tokens")
+
+
+def _alternating(chat: Chat) -> list[tuple[str, str]]:
+    """(role, text). All results of a reply are one turn of the user's, as in Hermes: readers drop a row where the same
+    speaker comes twice.
+    """
+    texts: list[tuple[str, str]] = []
+    for line in chat.lines:
+        role, text = "user" if line.role == "tool" else line.role, _spoken(line)
+        if role == "user" and texts and texts[-1][0] == "user":
+            text = f"{texts.pop()[1]}\n{text}"
+        texts.append((role, text))
+    return texts
 
 
 def _spoken(line: Line) -> str:

@@ -1,5 +1,6 @@
 """Durations, counts, money and speed-ups: how people write them on the command line and how they are shown."""
 
+import math
 import re
 from typing import Final
 
@@ -31,7 +32,9 @@ def parse_count(text: str, *, flag: str = "--tokens") -> int:
 
 
 def show_duration(seconds: float) -> str:
-    """`0.4 s`, `12 s`, `4:05`, `1:02:03`."""
+    """`0.4 s`, `12 s`, `4:05`, `1:02:03`; `–` for what a damaged log holds instead of a time."""
+    if not math.isfinite(seconds):
+        return "–"
     seconds = max(0.0, seconds)
     if seconds < 9.95:
         return f"{seconds:.1f} s"
@@ -47,6 +50,8 @@ def show_count(number: int) -> str:
     """`950`, `12.3k`, `1.25M`."""
     if number < 1_000:
         return str(number)
+    if number >= 10**15:  # a damaged log; a float might not hold it
+        return "over 1e15"
     return f"{number / 1_000:.1f}k" if number < 999_950 else f"{number / 1_000_000:.2f}M"
 
 

@@ -14,6 +14,9 @@ from agent.view.verdicts import Judged, judged_of
 
 State = Literal["settled", "unfinished", "not judged", "superseded"]
 NAME_CHARS: Final = 120
+MOST_TOKENS: Final = 2**53
+LATEST_TURN: Final = 1_000_000
+"""Both are more than any run has; a damaged number would stretch a plot, or not fit into it."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def row_of(run: StoredRun) -> Row:
         reward=record.reward if record else None,
         judged=record.judged if record else None,
         turns=progress.turn,
-        tokens=progress.tokens,
+        tokens=min(progress.tokens, MOST_TOKENS),
         cost_usd=progress.cost_usd,
         wall_s=max(0.0, progress.end.wall_s if progress.end else progress.elapsed_s),
         began_at=run.events[0].t if run.events else 0.0,
@@ -91,7 +94,9 @@ def row_of(run: StoredRun) -> Row:
 def timed_in(events: Iterable[Event]) -> Iterable[Timed]:
     """Every comparison that `profile` made, in order."""
     for event in events:
-        if isinstance(event, ObservationEvent) and event.name == "profile" and event.report:
+        if not isinstance(event, ObservationEvent) or event.turn > LATEST_TURN:
+            continue
+        if event.name == "profile" and event.report:
             judged = judged_of(event.report)
             if weakest := judged.weakest:
                 yield Timed(event.turn, weakest, "eager" if weakest is judged.eager else "torch.compile")

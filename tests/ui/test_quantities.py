@@ -82,3 +82,8 @@ def test_a_speedup_is_shown_with_its_interval() -> None:
     speedup = Speedup(ratio=1.934, low=1.881, high=1.97, call="faster")
     assert q.show_speedup(speedup) == "1.93× (1.88–1.97)"
     assert q.show_speedup(None) == "–"
+
+
+def test_numbers_of_damaged_logs_are_shown_too() -> None:
+    assert (q.show_duration(float("inf")), q.show_duration(float("nan"))) == ("–", "–")
+    assert q.show_count(10**400) == "over 1e15"
