@@ -27,7 +27,11 @@ from agent.backends.sanitize import clean_text
 _SECRETS: Final = tuple(
     (needle, re.compile(pattern, re.DOTALL), replacement)
     for needle, pattern, replacement in (
-        ("PRIVATE KEY-----", r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", "<secret>"),
+        (
+            "PRIVATE KEY-----",
+            r"-----BEGIN [A-Z ]*PRIVATE KEY-----.{0,8192}?-----END [A-Z ]*PRIVATE KEY-----",
+            "<secret>",
+        ),
         ("sk-", r"(?<![A-Za-z0-9_-])sk-[A-Za-z0-9_-]{16,}", "<secret>"),
         *((f"gh{kind}_", rf"(?<![A-Za-z0-9_])gh{kind}_[A-Za-z0-9]{{20,}}", "<secret>") for kind in "pousr"),
         ("github_pat_", r"github_pat_[A-Za-z0-9_]{20,}", "<secret>"),
@@ -42,7 +46,7 @@ _SECRETS: Final = tuple(
         ("pypi-", r"pypi-[A-Za-z0-9_-]{30,}", "<secret>"),
         ("gsk_", r"(?<![A-Za-z0-9_])gsk_[A-Za-z0-9]{20,}", "<secret>"),
         ("r8_", r"(?<![A-Za-z0-9_])r8_[A-Za-z0-9]{30,}", "<secret>"),
-        ("eyJ", r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+", "<secret>"),
+        ("eyJ", r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+", "<secret>"),
         ("earer ", r"(?i:\b(bearer) +)[A-Za-z0-9._~+/=-]{12,}", r"\1 <secret>"),
         ("asic ", r"(?i:\b(authorization['\"]?\s*[:=]\s*['\"]?basic +))[A-Za-z0-9+/=]{8,}", r"\1<secret>"),
         ("://", r"://[^\s/:@'\"<>]+:[^\s/@'\"<>]+@", "://<secret>@"),
@@ -52,16 +56,17 @@ _ASSIGNED: Final = re.compile(
     # Only at a word's start: from each character on, a line of 30 kB without a blank would take minutes.
     r"(?i)(?<![\w-])([\w-]*(?:(?:api|access|account|secret)[_-]?key|secret|passwd|password"
     r"|(?:access|auth|session|hub|hf|github|gitlab)[_-]?token)"
-    r"['\"]?\s*[:=]\s*['\"]?)(?=[A-Za-z_./+=-]*\d)[A-Za-z0-9_./+=-]{10,}"
+    r"['\"]?\s*[:=]\s*['\"]?)(?=[A-Za-z_./+=-]{0,200}\d)[A-Za-z0-9_./+=-]{10,}"
 )
 _END: Final = r"[^/\s'\"`:;,()\[\]{}<>|&]"
 _HOMES: Final = re.compile(rf"(?<!/workspace)(?<!/tmp)/(?:home|Users)/{_END}+")
 _ROOT_HOME: Final = re.compile(r"(?:(?<![\w.>])|(?<=-[ILB]))/root(?![\w.-])")
 _MAC_TEMP: Final = re.compile(rf"(?:/private)?/var/folders/{_END}+/{_END}+")
 _PYTEST_TEMP: Final = re.compile(rf"/tmp/pytest-of-{_END}+")
-_ENVIRONMENT: Final = re.compile(
-    rf"(?<![\w>.])(?!/(?:usr|opt|workspace)/)((?:/{_END}+)+)(?=/lib/python3\.\d+/(?:site|dist)-packages)"
-)
+_PACKAGES: Final = re.compile(r"/lib/python3\.\d+/(?:site|dist)-packages")
+_ENDS: Final = frozenset(" \t\r\n'\"`:;,()[]{}<>|&")
+_OF_SANDBOXES: Final = ("/usr/", "/opt/", "/workspace/")
+PATH_CHARS: Final = 4096
 # First components below which nothing of the host lies in a sandbox's view, so that a longer prefix names a folder.
 _SYSTEM: Final = frozenset(
     {"usr", "opt", "bin", "lib", "lib64", "etc", "proc", "sys", "dev", "run", "workspace", "sbin"}
@@ -191,7 +196,7 @@ def _scrub_paths(text: str, rules: Rules, counts: Counter[str]) -> str:
     if "/" not in text:
         return text
     if "-packages" in text:
-        text = _sub(_ENVIRONMENT, "<env>", text, "paths", counts)
+        text = _scrub_environments(text, counts)
     for folder, placeholder in rules.folders:
         if folder in text:
             text = _sub(_folder_pattern(folder), placeholder, text, "paths", counts)
@@ -204,6 +209,23 @@ def _scrub_paths(text: str, rules: Rules, counts: Counter[str]) -> str:
     if "/tmp/pytest-of-" in text:
         text = _sub(_PYTEST_TEMP, "<tmp>", text, "paths", counts)
     return text
+
+
+def _scrub_environments(text: str, counts: Counter[str]) -> str:
+    """What stands before lib/python3…/site-packages in an absolute path; by hand, as a pattern would be quadratic."""
+    pieces, done = [], 0
+    for match in _PACKAGES.finditer(text):
+        begin = end = match.start()
+        while begin > done and end - begin < PATH_CHARS and text[begin - 1] not in _ENDS:
+            begin -= 1
+        slash = text.find("/", begin, end)
+        absolute = slash == begin or text[begin:slash] in ("-I", "-L", "-B") or text[slash - 1 : slash] == "="
+        if slash < 0 or not absolute or text.startswith(_OF_SANDBOXES, slash) or text[slash - 1 : slash] == ">":
+            continue
+        pieces += [text[done:slash], "<env>"]
+        done = end
+        counts["paths"] += 1
+    return "".join([*pieces, text[done:]])
 
 
 def _scrub_names(text: str, rules: Rules, counts: Counter[str]) -> str:

@@ -184,3 +184,24 @@ def test_names_of_tasks_runs_and_models_are_scrubbed_wherever_they_stand(tmp_pat
             for path in (path for path in out.rglob("*") if path.is_file()):
                 assert b"acme" not in path.read_bytes() and "acme" not in path.name, path
                 assert b"/srv/models" not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize(
+    "piece", ["a", "key-", "/a", "/-", "eyJ", "://a:", "password=", "secret_", "annabel", "/home/"]
+)
+def test_a_long_line_without_a_blank_takes_no_quadratic_time(piece: str) -> None:
+    """With a quadratic pattern these 400 kB would take hours, and the test would be stopped."""
+    text = piece * (400_000 // len(piece))
+    scrub(f"{text} -packages PRIVATE KEY-----")
+
+
+def test_environments_of_the_host_go_and_those_of_the_sandbox_stay() -> None:
+    packages = "lib/python3.11/site-packages/torch/include"
+    for before, after in (
+        ("-I/srv/me/.venv/", "-I<env>/"),
+        ("PYTHONPATH=/srv/me/.venv/", "PYTHONPATH=<env>/"),
+        ("'/srv/me/.venv/", "'<env>/"),
+        ("-I/opt/venv/", "-I/opt/venv/"),
+        ("relative/.venv/", "relative/.venv/"),
+    ):
+        assert scrub(before + packages) == after + packages
