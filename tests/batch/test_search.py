@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent.backends.fences import render
 from agent.batch import search
 from agent.batch.search import Tried, Try, confirm, plan_round, round_sizes, run_rounds, search_record, write_record
 from agent.config import Config, SearchConfig, load_config
@@ -208,9 +209,16 @@ def test_one_signal_ends_all_tries_and_judges_what_there_is(project: Path) -> No
 @pytest.mark.bubblewrap
 @pytest.mark.torch
 def test_the_winner_is_judged_again_alone(project: Path) -> None:
-    written, _, _ = (ROOT / "tests" / "loop" / "gelu" / "turns.md").read_text().partition("## Turn 3")
-    turns = written + '## Turn 3\n```action verify\n```\n```action submit summary="right at once"\n```\n'
-    process = optimize(project, turns, "--samples", "1", "--search", "best-of")
+    # Policy open takes torch's own arithmetic: nothing is to be compiled.
+    same = (
+        (project / "model.py")
+        .read_text()
+        .replace("class Model(", "class ModelNew(")
+        .replace("super(Model", "super(ModelNew")
+    )
+    write = render("write_file", {"path": "model_new.py", "content": same.rstrip("\n")})
+    turns = f'{HEAD}## Turn 1\n{write}\n```action verify\n```\n```action submit summary="as it was"\n```\n'
+    process = optimize(project, turns, "--samples", "1", "--search", "best-of", "--policy", "open")
     out, errors = process.communicate()
     *_, summary = [json.loads(line) for line in out.splitlines()]
     assert summary["verdict"] is not None, errors
