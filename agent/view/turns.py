@@ -2,6 +2,7 @@
 
 import difflib
 import json
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -31,6 +32,8 @@ TEXT_CHARS: Final = 24_000
 DIAGNOSTICS_AT_MOST: Final = 20
 FILES_AT_MOST: Final = 64
 DIFF_CHARS: Final = 200_000
+DIFF_PAIRS: Final = 500_000
+"""Pairs of equal lines, which is what difflib's time grows with: few lines that come often cost minutes."""
 NONE: Final = Markup("")
 
 
@@ -235,10 +238,15 @@ def _lines(text: str) -> int:
 
 
 def _changed(path: str, old: str, new: str) -> Markup:
-    if len(old) + len(new) > DIFF_CHARS:
-        return Markup("<p><code>{}</code> changed; it is too long to compare here.</p>").format(safe(path))
+    if len(old) + len(new) > DIFF_CHARS or _alike(old, new) > DIFF_PAIRS:
+        return Markup("<p><code>{}</code> changed; it is too much to compare here.</p>").format(safe(path))
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), "a", "b", lineterm="")
     return Markup("<p><code>{}</code></p>{}").format(safe(path), diff("\n".join(lines)))
+
+
+def _alike(old: str, new: str) -> int:
+    before, after = Counter(old.splitlines()), Counter(new.splitlines())
+    return sum(count * after[line] for line, count in before.items())
 
 
 def _diagnostics(raw: Any) -> list[Diagnostic]:

@@ -20,6 +20,7 @@ from agent.view.reading import read_run
 from agent.view.rows import Row, Timed, mark_superseded, row_of
 from agent.view.run_page import run_page
 from agent.view.site import write_view
+from agent.view.turns import Files
 from agent.view.verdicts import Judged, record_of
 
 pytest.importorskip("plotly", reason="plotly is not installed (the extra [view])")
@@ -397,3 +398,12 @@ def test_costs_are_dollars_only_where_every_run_has_a_price() -> None:
 def test_plots_of_nothing_are_empty_plots() -> None:
     for rows in ([], [row("a", None, state="unfinished", reward=None)]):
         assert set(figures(rows)) == {"plot-reward", "plot-turns", "plot-fast", "plot-cost"}
+
+
+def test_texts_of_few_lines_that_come_often_are_not_compared() -> None:
+    """difflib takes minutes for these."""
+    files = Files()
+    files.write("a.py", "\n".join(str(at % 100) for at in range(30_000)))
+    assert files.since_last() == ""
+    files.write("a.py", "\n".join(str(at * 7 % 100) for at in range(30_000)))
+    assert "too much to compare" in files.since_last()
