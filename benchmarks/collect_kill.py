@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -42,7 +43,7 @@ def main() -> int:
     parser.add_argument("--tasks", type=int, default=12)
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--longest-s", type=float, default=20.0)
+    parser.add_argument("--longest-s", type=float, default=8.0)
     parser.add_argument("--seed", type=int, default=None)
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
@@ -66,6 +67,8 @@ def torture(folder: Path, options: argparse.Namespace, chance: random.Random) ->
     began = time.monotonic()
     for number in range(1, options.kills + 1):
         program = start(folder, options)
+        if chance.random() < 0.8:  # else while it starts, which takes seconds on a busy machine
+            wait_for_work(program)
         moment = chance.uniform(0.3, options.longest_s)
         wanted = min(left, chance.choice((0, 0, 1, 1, 2)))
         killed = kill_sandboxes(program, moment, wanted, chance)
@@ -107,19 +110,29 @@ def start(folder: Path, options: argparse.Namespace) -> "subprocess.Popen[bytes]
     return subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=log, stderr=log)
 
 
+def wait_for_work(program: "subprocess.Popen[bytes]") -> None:
+    """Until the driver has its first sandbox, or ended."""
+    while program.poll() is None and not sandboxes(program):
+        time.sleep(0.05)
+
+
+def sandboxes(program: "subprocess.Popen[bytes]") -> list[psutil.Process]:
+    try:
+        return [p for p in psutil.Process(program.pid).children(recursive=True) if p.name() == "bwrap"]
+    except psutil.Error:
+        return []
+
+
 def kill_sandboxes(program: "subprocess.Popen[bytes]", moment: float, wanted: int, chance: random.Random) -> int:
     """Sleeps until `moment`, killing a process of a sandbox at random times meanwhile."""
     deadline, killed = time.monotonic() + moment, 0
     times = sorted(chance.uniform(moment / 3, moment) for _ in range(wanted))
     for due in times:
         time.sleep(max(0.0, deadline - moment + due - time.monotonic()))
-        try:
-            below = [p for p in psutil.Process(program.pid).children(recursive=True) if p.name() == "bwrap"]
-            if below:
+        if below := sandboxes(program):
+            with suppress(psutil.Error):
                 chance.choice(below).kill()
                 killed += 1
-        except psutil.Error:
-            continue
     time.sleep(max(0.0, deadline - time.monotonic()))
     return killed
 
