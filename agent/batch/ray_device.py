@@ -1,7 +1,8 @@
 """What an episode on a node of a Ray cluster leases for its measurements: a GPU of that node, or all its cores.
 
 A GPU is one of Ray's resources, so that other programs on the cluster stay away from it: the lease is a small actor on
-this node that holds `num_gpus=1`. The cores are leased as everywhere on one machine, by `leases.py`.
+this node that holds `num_gpus=1`, and within it the machine's own lease of `leases.py`, because Ray's choice among
+several GPUs does not reach the sandbox. The cores are leased as everywhere on one machine.
 """
 
 import contextlib
@@ -28,9 +29,10 @@ class Holder:
 
 
 class NodeGpu:
-    """One job's GPU leases: whichever of this node's GPUs Ray has free."""
+    """One job's GPU leases: one of this node's GPUs by Ray's account, and one of `pool` where it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: DevicePool | None = None) -> None:
+        self._pool = pool
         self.waited_s = 0.0
         self.held_s = 0.0
 
@@ -40,9 +42,12 @@ class NodeGpu:
         ray = ray_module()
         holder = _holder(ray)
         began = time.monotonic()
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.callback(ray.kill, holder)
             try:
                 _wait(ray, holder.held.remote(), leave)
+                if self._pool is not None:
+                    stack.enter_context(self._pool.hold(leave))
             finally:
                 self.waited_s += time.monotonic() - began
             began = time.monotonic()
@@ -50,8 +55,6 @@ class NodeGpu:
                 yield
             finally:
                 self.held_s += time.monotonic() - began
-        finally:
-            ray.kill(holder)
 
 
 def ray_module() -> Any:
@@ -61,7 +64,8 @@ def ray_module() -> Any:
 
 def job_device(config: Config) -> MeteredDevice:
     target = resolve_target(config.judge)
-    return NodeGpu() if target == "cuda" else DevicePool.of_machine(target).for_job()
+    pool = DevicePool.of_machine(target)
+    return NodeGpu(pool) if target == "cuda" else pool.for_job()
 
 
 def _holder(ray: Any) -> Any:

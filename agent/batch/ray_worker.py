@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,8 @@ from agent import __version__
 from agent.batch.executor import Done, Job, run_job
 from agent.batch.faults import Fault, detail_of, fault_of
 from agent.batch.ray_device import job_device, ray_module
-from agent.loop.control import Controls
+from agent.loop.control import Controls, SilentListener
+from agent.trajectory.events import Event, ReplyEvent
 from agent.trajectory.stored import find_runs, read_ending
 from agent.trajectory.writer import record_error
 
@@ -70,9 +71,9 @@ def _run(job: Job, known: frozenset[str], switch: str) -> Done:
     begun = [run.path for run in others if run.path.name not in known]
     if begun:
         job = replace(job, run=max(begun, key=lambda path: path.stat().st_mtime))
-    controls = Controls()
-    with obeying(lambda: read_switch(switch), controls):
-        return run_job(job, controls=controls, device=job_device(job.config))
+    controls, watch = Controls(), Answers(answered=job.run is not None)
+    with obeying(lambda: read_switch(switch), controls, watch):
+        return run_job(job, listener=watch, controls=controls, device=job_device(job.config))
 
 
 def _in_use(job: Job) -> Done:
@@ -106,17 +107,27 @@ def _acquired(fd: int, deadline: float) -> bool:
             return True
 
 
+@dataclass
+class Answers(SilentListener):
+    """Whether the model has answered: before that there is nothing to be judged, and an ended run stays owed."""
+
+    answered: bool
+
+    def on_event(self, event: Event) -> None:
+        self.answered |= isinstance(event, ReplyEvent)
+
+
 @contextlib.contextmanager
-def obeying(read: Callable[[], str], controls: Controls) -> Iterator[None]:
+def obeying(read: Callable[[], str], controls: Controls, answers: Answers) -> Iterator[None]:
     """Asks for the driver's wish while the job runs, and passes it on."""
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(POLL_S):
             wish = read()
-            if wish == STOP:
+            if wish == STOP and answers.answered:
                 controls.request_stop()
-            elif wish == QUIT:
+            elif wish != GO_ON:
                 controls.request_quit()
 
     thread = threading.Thread(target=watch, daemon=True, name="agent-switch")
