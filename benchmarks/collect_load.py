@@ -2,10 +2,11 @@
 
 usage: python benchmarks/collect_load.py [--kind bubblewrap|docker] [--episodes N] [--turns N] [--pace-s S]
 A real `agent collect`: replayed bash turns, real sandboxes, fsynced logs, checkpoints, the local executor with one
-worker per episode. Each command sleeps for --pace-s seconds (a model's answer and its commands take longer than that)
-and prints --output-bytes. Own time of a turn = from one reply's record to the next, less the time the sandbox reports
-for the command; it is read from the logs afterwards. Pace 0 is a closed loop that saturates all cores: the wall time
-then is a queue's, so CPU time per turn is printed beside it. Exit code 1 where a target is missed.
+worker per episode. Each command sleeps for 0.5 to 1.5 times --pace-s (a model's answer and its commands take longer;
+equal pauses would make all episodes ask in one moment) and prints --output-bytes. Own time of a turn = from one reply's
+record to the next, less the time the sandbox reports for the command; it is read from the logs afterwards. Pace 0 is a
+closed loop that saturates all cores: the wall time then is a queue's, so CPU time per turn is printed beside it. Exit
+code 1 where a target is missed.
 """
 
 import argparse
@@ -52,7 +53,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=("bubblewrap", "docker"), default="bubblewrap")
     parser.add_argument("--episodes", type=int, default=40)
     parser.add_argument("--turns", type=int, default=30)
-    parser.add_argument("--pace-s", type=float, default=1.0)
+    parser.add_argument("--pace-s", type=float, default=3.0)
     parser.add_argument("--output-bytes", type=int, default=20_000)
 
     options = parser.parse_args()
@@ -83,8 +84,10 @@ def main() -> int:
 def write_inputs(folder: Path, options: argparse.Namespace) -> None:
     rows = ({"id": f"task-{i:03}", "code": MODEL} for i in range(options.episodes))
     (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    # RANDOM is uniform in 0…32767: from half of the pace to one and a half.
+    pause = f"sleep $(( (RANDOM + 16384) * {int(1000 * options.pace_s)} / 32768 ))e-3;" if options.pace_s else ""
     turns = [
-        f"## Turn {n}\n\n```action bash\nsleep {options.pace_s:g}; echo {n}; "
+        f"## Turn {n}\n\n```action bash\n{pause} echo {n}; "
         f"yes 'a line of output, one of many' | head -c {options.output_bytes}\n```\n"
         for n in range(1, options.turns + 1)
     ]
