@@ -1,8 +1,8 @@
-"""Exclusive leases of what is timed: one per GPU, or one for all cores of the machine, for every process of this user.
+"""Exclusive leases of what is timed: a GPU, or all cores of the machine, for every process of this user.
 
 Covers: two measurements never run on one device at the same time, in whatever collections or processes; a killed holder
 frees its lease at once; a GPU that stops answering is passed over. Not covered: programs that know nothing of these
-leases, and which GPU a sandbox sees (it sees all of them).
+leases. A sandbox sees all GPUs and measures on the first one, so that a machine has one lease however many it has.
 """
 
 import contextlib
@@ -44,8 +44,8 @@ class DevicePool:
 
     @classmethod
     def of_machine(cls, target: str) -> "DevicePool":
-        """For target cpu one lease of all cores, for cuda one per GPU. Raises SandboxError where no GPU answers."""
-        return cls((CPU,) if target == CPU else gpu_uuids())
+        """For target cpu one lease of all cores, for cuda one of the first GPU. Raises SandboxError without one."""
+        return cls((CPU,) if target == CPU else gpu_uuids()[:1])
 
     def for_job(self) -> "JobDevice":
         return JobDevice(self)

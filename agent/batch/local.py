@@ -15,7 +15,7 @@ from agent.batch.executor import Done, Job, Moved, Report, run_job
 from agent.batch.faults import Fault, detail_of
 from agent.batch.leases import DevicePool
 from agent.loop.control import Controls, Status
-from agent.trajectory.events import Event
+from agent.trajectory.events import Event, ReplyEvent
 
 JITTER_S: Final = 0.5
 LEAVE_S: Final = 30.0
@@ -55,7 +55,8 @@ class LocalExecutor:
 
     def stop(self, *, judge: bool) -> None:
         for running in self._all():
-            if judge:
+            # What has no turn yet has nothing to be judged: it stays owed.
+            if judge and running.answered:
                 running.controls.request_stop()
             else:
                 running.controls.request_quit()
@@ -82,7 +83,7 @@ class LocalExecutor:
                 done = Done(job=job, outcome="left", run=job.run)
             else:
                 device = self._pool.for_job() if self._pool else None
-                done = run_job(job, listener=_Teller(job.key, self), controls=running.controls, device=device)
+                done = run_job(job, listener=_Teller(running, self), controls=running.controls, device=device)
         except BaseException as error:  # noqa: BLE001 - a job without a report would be waited for forever
             done = Done(job=job, outcome="failed", run=job.run, fault=Fault.INTERNAL, detail=detail_of(error))
         with self._lock:
@@ -99,16 +100,23 @@ class _Running:
     controls: Controls = field(default_factory=Controls)
     wake: threading.Event = field(default_factory=threading.Event)
     thread: threading.Thread | None = None
+    answered: bool = False
+    """Whether the model has answered: an earlier attempt's turns are gone on with, so that they count."""
+
+    def __post_init__(self) -> None:
+        self.answered = self.job.run is not None
 
 
 class _Teller:
     """Reports what a job does as it happens."""
 
-    def __init__(self, key: tuple[str, int], executor: LocalExecutor) -> None:
-        self._key = key
+    def __init__(self, running: _Running, executor: LocalExecutor) -> None:
+        self._running = running
+        self._key = running.job.key
         self._executor = executor
 
     def on_event(self, event: Event) -> None:
+        self._running.answered |= isinstance(event, ReplyEvent)
         self._executor.tell(Moved(self._key, event=event))
 
     def on_status(self, status: Status) -> None:

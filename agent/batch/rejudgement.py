@@ -3,14 +3,16 @@
 Covers: the old verdict stays until a new one is complete, and stays for good where infrastructure failed; a submission
 that is not stored any more counts no longer, because nobody can vouch for it; a busy machine takes no reward away:
 where the new intervals hold the old ones, nothing was found against the old verdict, and it stands. Not covered: that
-speed-ups are those of this machine now.
+speed-ups are those of this machine now, and that a reward which chance once gave is taken back by chance alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from agent.batch.leases import DevicePool
 from agent.batch.verdict_files import VerdictFiles
 from agent.config import Config, load_config
 from agent.errors import AgentError, RecordError
@@ -152,12 +154,22 @@ class _Run:
     def _verdict(self, subject: Subject, path: Path, leave: Callable[[], bool]) -> Verdict:
         config, task = self.config, self.task
         log = self.folder.logs / f"rejudge-{subject}.log" if self.folder.logs.is_dir() else None
-        verdict = wait_for_sandboxes(
-            lambda opened: judge_submission(config, task, path, log=log, opened=opened), leave=leave
-        )
+        with self._device(leave):
+            verdict = wait_for_sandboxes(
+                lambda opened: judge_submission(config, task, path, log=log, opened=opened), leave=leave
+            )
         if is_trouble(verdict):
             raise RecordError("; ".join(f"{reason.code}: {reason.detail}" for reason in verdict.reasons))
         return verdict
+
+    @contextlib.contextmanager
+    def _device(self, leave: Callable[[], bool]) -> Iterator[None]:
+        """Alone with what is timed, unless judgements side by side were asked for."""
+        if self.request.side_by_side > 1:
+            yield
+            return
+        with DevicePool.of_machine(resolve_target(self.config.judge)).for_job().lease(leave=leave):
+            yield
 
     def _share(self, judgement: Judgement) -> None:
         """A final state that was the best submission, and is not stored a second time, gets the same verdict."""

@@ -25,7 +25,7 @@ RUN_FILES: Final = frozenset({"config.json", "task.json"})
 class Ending:
     """What verdict.json says. `verdict` is the report that counts, as plain data; None where nothing was judged.
 
-    `errors` names what could not be judged. Such a run, and one that infrastructure ended without a reward, is owed.
+    `errors` names what could not be judged. Such a run is owed, and so is one that infrastructure ended unrewarded.
     """
 
     reason: StopReason
@@ -36,7 +36,9 @@ class Ending:
     @property
     def settled(self) -> bool:
         """A result that stays: judged, or ended by the model itself or a person; not by trouble around it."""
-        return self.reward is not None or not (self.reason.infrastructure or self.errors or self._undecided)
+        if self.errors:
+            return False
+        return self.reward is not None or not (self.reason.infrastructure or self._undecided)
 
     @property
     def _undecided(self) -> bool:

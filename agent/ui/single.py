@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.backends.base import Backend
+from agent.batch.leases import DevicePool
 from agent.config import Config
 from agent.errors import AgentError, JudgeError
+from agent.judging.target import resolve_target
 from agent.loop.control import Controls
 from agent.loop.episode import EpisodeResult, run_episode
 from agent.loop.opening import Seed
@@ -79,6 +81,7 @@ def run_single(
                 listener=view,
                 operator=operator,
                 controls=invocation.controls,
+                device=DevicePool.of_machine(resolve_target(invocation.config.judge)).for_job(),
                 seed=seed,
             )
         finally:

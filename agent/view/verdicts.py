@@ -66,10 +66,12 @@ class Record:
     @property
     def settled(self) -> bool:
         """As `agent.trajectory.stored.Ending.settled`."""
+        if self.errors:
+            return False
         if self.reward is not None:
             return True
         undecided = self.judged is not None and self.judged.verdict == "error"
-        return not (self.reason is None or self.reason.infrastructure or self.errors or undecided)
+        return not (self.reason is None or self.reason.infrastructure or undecided)
 
 
 def read_record(path: Path) -> Record | None:
