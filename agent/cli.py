@@ -35,6 +35,7 @@ from agent.ui.options import (
 # The classes of the parser's errors have moved between releases; BadParameter is public in all of them.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 EXIT_INTERRUPTED: Final = 130
+_ANNOUNCED: Final = frozenset({"optimize", "collect", "rejudge", "export"})
 # What standard output on a full disk raises, without a file's name.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -370,8 +371,8 @@ def _failed(error: AgentError, arguments: Sequence[str]) -> int:
 
 
 def _announce(message: str, hint: str, code: int, arguments: Sequence[str]) -> None:
-    """What a program that reads `optimize --json` gets instead of a result."""
-    if arguments[:1] != ["optimize"] or "--json" not in arguments:
+    """What a program that reads --json gets instead of a result."""
+    if not _ANNOUNCED.intersection(arguments[:1]) or "--json" not in arguments:
         return
     import json
 
