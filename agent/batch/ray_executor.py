@@ -124,6 +124,7 @@ class RayExecutor:
         for running in self._running.values():
             with contextlib.suppress(self._ray.exceptions.RayError):
                 self._ray.cancel(running.ref, force=True)
+            self._reports.append(Done(job=running.job, outcome="left", run=running.tail.run))
         self._running.clear()
 
     def _gather(self, timeout_s: float) -> None:
