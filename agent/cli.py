@@ -17,19 +17,15 @@ from agent.ui.options import (
     ConsentOption,
     DebugOption,
     ImageTarget,
-    Policy,
     PolicyOption,
-    Precision,
     PrecisionOption,
     RewardOption,
-    RewardRule,
-    SandboxKind,
     SandboxOption,
     SearchKind,
     SetOption,
-    Target,
     TargetOption,
     ToolProtocol,
+    judging_flags,
 )
 
 # The classes of the parser's errors have moved between releases; BadParameter is public in all of them.
@@ -136,7 +132,7 @@ def optimize(
         "backend.api_key_env": api_key_env,
         "backend.script": script,
         "backend.tool_protocol": tool_protocol,
-        **_judging_flags(target, policy, precision, reward, sandbox, consent),
+        **judging_flags(target, policy, precision, reward, sandbox, consent),
         "limits.turns": turns,
         "limits.time_s": None if time is None else parse_duration(time),
         "limits.tokens": None if tokens is None else parse_count(tokens),
@@ -184,7 +180,7 @@ def judge(
     """
     from agent.ui.judge import run_judge
 
-    flags = _judging_flags(target, policy, precision, reward, sandbox, consent)
+    flags = judging_flags(target, policy, precision, reward, sandbox, consent)
     return run_judge(submission, files=tuple(config or ()), settings=tuple(settings or ()), flags=flags, json=json)
 
 
@@ -324,24 +320,6 @@ def sandbox_clean(
     from agent.ui.sandboxes import run_clean
 
     return run_clean(older_than=older_than, everything=everything)
-
-
-def _judging_flags(
-    target: Target | None,
-    policy: Policy | None,
-    precision: Precision | None,
-    reward: RewardRule | None,
-    sandbox: SandboxKind | None,
-    consent: bool,
-) -> dict[str, Any]:
-    return {
-        "judge.target": target,
-        "judge.policy": policy,
-        "judge.precision": precision,
-        "judge.reward": reward,
-        "sandbox.kind": sandbox,
-        "sandbox.i_understand": consent or None,
-    }
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from agent import __version__
 from agent.config import Config, expanded
 from agent.errors import ConfigError, RecordError
 from agent.tasks.task import Task
-from agent.trajectory.folder import RunFolder
+from agent.trajectory.folder import RunFolder, slug_of
 from agent.trajectory.writer import record_error
 
 PLAN: Final = "collection.json"
@@ -209,7 +208,7 @@ def _complete_size(fd: int) -> int:
 
 def _folder_name(task: Task) -> str:
     """Readable, and different for every id and text."""
-    slug = re.sub(r"[^\w.-]+", "-", task.name).strip("-.")[:SLUG_CHARS] or "task"
+    slug = slug_of(task.name, most=SLUG_CHARS)
     key = hashlib.sha256(f"{task.name}\0{task.sha256}".encode("utf-8", "surrogatepass")).hexdigest()
     return f"{slug}-{key[:8]}"
 

@@ -10,18 +10,14 @@ from agent.ui.options import (
     ConfigOption,
     ConsentOption,
     DebugOption,
-    Policy,
     PolicyOption,
-    Precision,
     PrecisionOption,
     RewardOption,
-    RewardRule,
-    SandboxKind,
     SandboxOption,
     SetOption,
-    Target,
     TargetOption,
     ToolProtocol,
+    judging_flags,
 )
 
 
@@ -114,7 +110,7 @@ def register(app: typer.Typer) -> None:
             "backend.api_key_env": api_key_env,
             "backend.script": script,
             "backend.tool_protocol": tool_protocol,
-            **_judging_flags(target, policy, precision, reward, sandbox, consent),
+            **judging_flags(target, policy, precision, reward, sandbox, consent),
             "limits.turns": turns,
             "limits.time_s": None if time is None else parse_duration(time),
             "limits.tokens": None if tokens is None else parse_count(tokens),
@@ -142,21 +138,3 @@ def register(app: typer.Typer) -> None:
             json=json,
         )
         return run_collect(request)
-
-
-def _judging_flags(
-    target: Target | None,
-    policy: Policy | None,
-    precision: Precision | None,
-    reward: RewardRule | None,
-    sandbox: SandboxKind | None,
-    consent: bool,
-) -> dict[str, object]:
-    return {
-        "judge.target": target,
-        "judge.policy": policy,
-        "judge.precision": precision,
-        "judge.reward": reward,
-        "sandbox.kind": sandbox,
-        "sandbox.i_understand": consent or None,
-    }

@@ -14,6 +14,7 @@ from agent.ui.options import (
     SandboxOption,
     SetOption,
     TargetOption,
+    judging_flags,
 )
 
 
@@ -57,14 +58,7 @@ def register(app: typer.Typer) -> None:
         """
         from agent.batch.rejudge import run_rejudge
 
-        flags = {
-            "judge.target": target,
-            "judge.policy": policy,
-            "judge.precision": precision,
-            "judge.reward": reward,
-            "sandbox.kind": sandbox,
-            "sandbox.i_understand": consent or None,
-        }
+        flags = judging_flags(target, policy, precision, reward, sandbox, consent)
         return run_rejudge(
             runs,
             flags=flags,

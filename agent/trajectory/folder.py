@@ -143,10 +143,19 @@ class RunFolder:
             os.close(fd)
 
 
+def dated_name(task_name: str, *, kind: str = "") -> str:
+    """A new folder's name: when it was made, what for, and chance; `kind` stands behind the task."""
+    return f"{time.strftime('%Y-%m-%dT%H%M')}-{slug_of(task_name)}{kind}-{secrets.token_hex(4)}"
+
+
+def slug_of(task_name: str, *, most: int = NAME_CHARS) -> str:
+    """The part of a task's name that can stand in a folder's name."""
+    return re.sub(r"[^\w.-]+", "-", task_name).strip("-.")[:most] or "task"
+
+
 def _claim(hidden: Path, output: Path, task_name: str) -> Path:
-    slug = re.sub(r"[^\w.-]+", "-", task_name).strip("-.")[:NAME_CHARS] or "task"
     while True:
-        target = output / f"{time.strftime('%Y-%m-%dT%H%M')}-{slug}-{secrets.token_hex(4)}"
+        target = output / dated_name(task_name)
         try:
             hidden.rename(target)
         except OSError as error:

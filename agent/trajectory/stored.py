@@ -7,7 +7,7 @@ everywhere.
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -36,13 +36,15 @@ class Ending:
     @property
     def settled(self) -> bool:
         """A result that stays: judged, or ended by the model itself or a person; not by trouble around it."""
-        if self.errors:
-            return False
-        return self.reward is not None or not (self.reason.infrastructure or self._undecided)
+        verdict = self.verdict.get("verdict") if self.verdict else None
+        return is_settled(self.reason, self.reward, verdict, self.errors)
 
-    @property
-    def _undecided(self) -> bool:
-        return self.verdict is not None and self.verdict.get("verdict") == "error"
+
+def is_settled(reason: StopReason | None, reward: int | None, verdict: str | None, errors: Sequence[str]) -> bool:
+    """The rule of `Ending.settled`; `reason` is None where this version does not know it."""
+    if errors:
+        return False
+    return reward is not None or not (reason is None or reason.infrastructure or verdict == "error")
 
 
 def find_runs(paths: Iterable[Path]) -> Iterator[RunFolder]:

@@ -1,8 +1,8 @@
-"""Option types that several commands share, and the words that each choice takes."""
+"""Options that several commands share, the words that each choice takes, and the settings behind them."""
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -82,3 +82,22 @@ ConfigOption = Annotated[
     typer.Option("--config", metavar="FILE", help="An agent.toml, or the config.json of a run. Repeatable."),
 ]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Tracebacks for errors.", hidden=True)]
+
+
+def judging_flags(
+    target: Target | None,
+    policy: Policy | None,
+    precision: Precision | None,
+    reward: RewardRule | None,
+    sandbox: SandboxKind | None,
+    consent: bool,
+) -> dict[str, Any]:
+    """The settings behind the options that all judging commands share; None where one was not given."""
+    return {
+        "judge.target": target,
+        "judge.policy": policy,
+        "judge.precision": precision,
+        "judge.reward": reward,
+        "sandbox.kind": sandbox,
+        "sandbox.i_understand": consent or None,
+    }

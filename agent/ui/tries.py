@@ -6,10 +6,7 @@ One after the other each try is shown as a single episode is; side by side they 
 import contextlib
 import json
 import os
-import re
-import secrets
 import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -32,7 +29,7 @@ from agent.errors import (
 from agent.judging.target import resolve_target
 from agent.loop.episode import EpisodeResult, run_episode
 from agent.loop.waiting import Interrupted
-from agent.trajectory.folder import NAME_CHARS, RunFolder
+from agent.trajectory.folder import RunFolder, dated_name
 from agent.ui.console import print_error
 from agent.ui.heading import heading_of
 from agent.ui.outcome import result_object
@@ -198,9 +195,8 @@ def _workers(invocation: Invocation) -> int:
 
 def _search_folder(invocation: Invocation) -> Path:
     """A new folder below the runs folder, for the runs of this search and its record."""
-    slug = re.sub(r"[^\w.-]+", "-", invocation.task.name).strip("-.")[:NAME_CHARS] or "task"
     output = expanded(Path(invocation.config.run.output)).absolute()
-    folder = output / f"{time.strftime('%Y-%m-%dT%H%M')}-{slug}-search-{secrets.token_hex(4)}"
+    folder = output / dated_name(invocation.task.name, kind="-search")
     try:
         folder.mkdir(parents=True)
     except OSError as error:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from agent.judging.reports import MedianUs, Reason, Speedup
 from agent.trajectory.events import StopReason
+from agent.trajectory.stored import is_settled
 
 M = TypeVar("M", bound=BaseModel)
 Subject = Literal["best", "final"]
@@ -66,12 +67,7 @@ class Record:
     @property
     def settled(self) -> bool:
         """As `agent.trajectory.stored.Ending.settled`."""
-        if self.errors:
-            return False
-        if self.reward is not None:
-            return True
-        undecided = self.judged is not None and self.judged.verdict == "error"
-        return not (self.reason is None or self.reason.infrastructure or undecided)
+        return is_settled(self.reason, self.reward, self.judged.verdict if self.judged else None, self.errors)
 
 
 def read_record(path: Path) -> Record | None:
