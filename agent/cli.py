@@ -58,11 +58,11 @@ def optimize(
     ] = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="auto, openai, replay, or module:Class.", metavar="NAME"),
+        typer.Option(help="auto, a name from `agent models`, local, replay, or module:Class.", metavar="NAME"),
     ] = None,
     model_name: Annotated[
         str | None,
-        typer.Option("--model", help="Name of the model at the server.", metavar="NAME"),
+        typer.Option("--model", help="Name of the model at the server; a GGUF file for local.", metavar="NAME"),
     ] = None,
     base_url: Annotated[
         str | None,
@@ -78,7 +78,7 @@ def optimize(
     ] = None,
     tool_protocol: Annotated[
         ToolProtocol | None,
-        typer.Option(help="How the model calls actions: native calls or fenced text."),
+        typer.Option(help="How the model calls actions: native calls, fenced text, or one JSON object."),
     ] = None,
     target: TargetOption = None,
     policy: PolicyOption = None,

@@ -24,19 +24,46 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+class LocalConfig(_Section):
+    """backend local: the llama.cpp server that is started for a GGUF file."""
+
+    command: list[str] = []
+    """Another server than llama-cpp-python's: a command line with {model}, {port}, {context} and {threads} in it."""
+    port: int = Field(0, ge=0, le=65535)
+    """0: a free one."""
+    threads: int = Field(0, ge=0)
+    """0: one per core."""
+    gpu_layers: int = Field(0, ge=-1)
+    """Layers on the GPU; -1: all. Only for a llama.cpp that was built for one."""
+    start_timeout_s: float = Field(300.0, gt=0)
+
+
 class BackendConfig(_Section):
     """Which language model, and how it is asked."""
 
     name: str = "auto"
-    """auto (a configured model, else a shipped recorded run), openai, replay, or a dotted path to a class."""
+    """auto (a configured model, else a shipped recorded run), openai, a provider or server that `agent models` lists,
+    local, replay, or a dotted path to a class."""
     model: str = ""
+    """Name at the server; for local the path of a GGUF file."""
     base_url: str = ""
     """Root of an OpenAI-compatible API, for instance http://127.0.0.1:8000/v1."""
-    api_key_env: str = "OPENAI_API_KEY"
-    """Name of the variable that holds the key; a key is not asked for when base_url is a loopback address."""
+    api_key_env: str = ""
+    """Name of the variable that holds the key; empty: the provider's own, else OPENAI_API_KEY. A key is not asked for
+    when base_url is a loopback address."""
     script: str = ""
     """replay: a run folder or a hand-written script of turns."""
-    tool_protocol: Literal["auto", "native", "text"] = "auto"
+    tool_protocol: Literal["auto", "native", "text", "json"] = "auto"
+    """native calls; text: fenced blocks; json: one JSON object per reply. auto: the provider's own, else native until
+    the server refuses tools, then text; text where the context is short."""
+    constrain: bool = True
+    """Let the server hold a model to the protocol's grammar or schema where it can (text: llama.cpp; json: most)."""
+    context_tokens: int = Field(0, ge=0)
+    """The model's window. What does not fit is condensed; a short one gets short instructions. 0: unknown, then a full
+    window ends the episode."""
+    reasoning: Literal["auto", "drop", "with_calls", "keep"] = "auto"
+    """Which replies' reasoning is sent back with the history. auto: what the provider wants."""
+    local: LocalConfig = LocalConfig()
     stream: bool = False
     temperature: float | None = None
     top_p: float | None = None
@@ -142,17 +169,36 @@ def load_config(
     settings: Sequence[str] = (),
     flags: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Layer files (TOML, or a run's config.json), `a.b=c` settings, flags (dotted key -> value, None: not given)."""
+    """Layer files (TOML, or a run's config.json), `a.b=c` settings, flags (dotted key -> value, None: not given).
+
+    A file's [models."NAME"] is laid over [backend] where NAME is the model that is chosen in the end, below settings
+    and flags; config.json holds the result, not the table.
+    """
     merged: dict[str, Any] = {}
     for path in files:
         _merge(merged, _read_file(path))
-    for setting in settings:
-        key, value = _parse_setting(setting)
+    models = _model_tables(merged.pop("models", {}))
+    given = [_parse_setting(setting) for setting in settings]
+    given += [(key, value) for key, value in (flags or {}).items() if value is not None]
+    backend = merged.get("backend")
+    written = backend.get("model") if isinstance(backend, Mapping) else None
+    chosen = dict(given).get("backend.model", written)
+    if own := models.get(str(chosen)):
+        _merge(merged, {"backend": own})
+    for key, value in given:
         _put(merged, key, value)
-    for key, value in (flags or {}).items():
-        if value is not None:
-            _put(merged, key, value)
     return _validate(merged)
+
+
+def _model_tables(tables: Any) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(tables, Mapping) or not all(isinstance(table, Mapping) for table in tables.values()):
+        raise ConfigError("models must hold one table per model", hint='[models."NAME"] with settings of [backend]')
+    for name, table in tables.items():
+        for key in table:
+            if key in ("name", "model"):
+                raise ConfigError(f'[models."{name}"] cannot set {key}', hint="it is what chooses the table")
+            _require_known(f"backend.{key}", nested=True)
+    return tables
 
 
 def default_files(cwd: Path) -> tuple[Path, ...]:
@@ -172,7 +218,11 @@ def without_usage_reports() -> None:
 
 
 def api_key(config: BackendConfig) -> str | None:
-    return environ().get(config.api_key_env) or None
+    return environ().get(key_variable(config)) or None
+
+
+def key_variable(config: BackendConfig) -> str:
+    return config.api_key_env or "OPENAI_API_KEY"
 
 
 def cache_home() -> Path:
@@ -237,9 +287,12 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
     tree[last] = value
 
 
-def _require_known(key: str) -> None:
+def _require_known(key: str, *, nested: bool = False) -> None:
+    """`nested`: a section counts too, because its keys are checked with the whole."""
     keys = known_keys()
     if key in keys or any(key.startswith(k + ".") for k in keys if k == "backend.extra_body"):
+        return
+    if nested and any(k.startswith(key + ".") for k in keys):
         return
     near = difflib.get_close_matches(key, keys, n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else "agent optimize --help lists the sections"

@@ -20,18 +20,20 @@ from agent.backends.failures import (
     refuses_tools,
     status_failure,
 )
+from agent.backends.presets import preset_for, presets, resolve
 from agent.backends.prices import price_for
 from agent.backends.replies import parse_reply
 from agent.backends.retry import CancelHook, Failure, RequestFailed, Retrying
 from agent.backends.sanitize import clean_json, sanitize_history
 from agent.backends.stream import assemble
-from agent.config import BackendConfig, api_key
+from agent.backends.wire import mark_for_cache, wire_message, wire_tool
+from agent.config import BackendConfig, api_key, key_variable
 from agent.errors import BackendError, ConfigError, ContextOverflow
 
-DEFAULT_BASE_URL: Final = "https://api.openai.com/v1"
 CONNECT_TIMEOUT_S: Final = 10.0
 _FEW_ATTEMPTS: Final = 3
-_OPTIONAL: Final = ("return_token_ids", "logprobs", "stream_options")
+_OPTIONAL: Final = ("return_token_ids", "logprobs", "stream_options", "response_format", "grammar")
+_WINDOWS: Final = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")
 _LIMIT_FIELDS: Final = ("max_completion_tokens", "max_tokens")
 
 
@@ -52,8 +54,10 @@ class OpenAIBackend:
         sleep: Callable[[float], None] | None = None,
         cancelled: CancelHook | None = None,
     ) -> None:
-        self.config = config
-        self.base_url = check_base_url(config.base_url or DEFAULT_BASE_URL)
+        self.preset = preset_for(config)
+        self.provider = config.name if config.name in presets() else "openai"
+        self.config = config = resolve(config)
+        self.base_url = check_base_url(config.base_url or self.preset.base_url)
         if not config.model:
             raise ConfigError("no model is set", hint="--model NAME, or backend.model in agent.toml")
         self._key = _require_key(config, self.base_url)
@@ -63,7 +67,8 @@ class OpenAIBackend:
         self._client: Any = None
         self._answered = False
         self._dropped: list[str] = []
-        self._limit_field = _LIMIT_FIELDS[0] if urlsplit(self.base_url).hostname == "api.openai.com" else "max_tokens"
+        self._constraint: dict[str, Any] = {}
+        self._limit_field: str = self.preset.limit_field
 
     @classmethod
     def from_config(cls, config: BackendConfig) -> "OpenAIBackend":
@@ -71,7 +76,7 @@ class OpenAIBackend:
 
     @property
     def name(self) -> str:
-        return f"openai:{self.config.model}"
+        return f"{self.provider}:{self.config.model}"
 
     def describe(self) -> dict[str, Any]:
         """Model, base URL, sampling, and which optional fields the server refused; no key."""
@@ -84,9 +89,16 @@ class OpenAIBackend:
             "stream",
             "record_token_ids",
             "extra_body",
+            "context_tokens",
+            "reasoning",
         )
         sampling = {key: getattr(self.config, key) for key in keys}
-        return {"kind": "openai", "base_url": self.public_url, **sampling, "refused_fields": list(self._dropped)}
+        about = {"kind": "openai", "provider": self.provider, "base_url": self.public_url, **sampling}
+        return {**about, "constrained_by": sorted(self._constraint), "refused_fields": list(self._dropped)}
+
+    def constrain(self, fields: Mapping[str, Any]) -> None:
+        """Send these fields while the server takes them: a response_format or grammar that replies must follow."""
+        self._constraint = dict(fields)
 
     @property
     def public_url(self) -> str:
@@ -95,10 +107,10 @@ class OpenAIBackend:
 
     def chat(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
         """One turn. Raises BackendError, ContextOverflow, ToolsRefused; ChatCancelled when `cancelled` says so."""
-        wire = [wire_message(message) for message in sanitize_history(messages)]
+        history = sanitize_history(messages)
         schemas = [wire_tool(tool) for tool in tools]
         retrying = Retrying(self.config.max_attempts, self.config.max_wait_s, self.cancelled, self._sleep)
-        answer = retrying.run(lambda: self._request(wire, schemas))
+        answer = retrying.run(lambda: self._request(history, schemas))
         self._answered = True
         return answer.value.model_copy(
             update={"attempts": answer.attempts, "latency_s": answer.latency_s, "waited_s": answer.waited_s}
@@ -106,6 +118,10 @@ class OpenAIBackend:
 
     def models(self) -> tuple[str, ...]:
         """Names that the server lists at /models; empty where it lists none. Raises BackendError when unreachable."""
+        return tuple(self.served())
+
+    def served(self) -> dict[str, int]:
+        """As models, with each model's window in tokens, 0 where the server does not tell."""
         try:
             with self._errors():
                 client = self._connect().with_options(timeout=min(30.0, self.config.timeout_s))
@@ -115,19 +131,30 @@ class OpenAIBackend:
             failure = error.failure
             raise BackendError(failure.message, kind=failure.kind, hint=failure.hint) from None
         entries = page.get("data") if isinstance(page, dict) else None
-        return tuple(str(e["id"]) for e in entries or () if isinstance(e, dict) and e.get("id"))
+        entries = entries if isinstance(entries, list) else ()
+        return {str(entry["id"]): window_of(entry) for entry in entries if isinstance(entry, dict) and entry.get("id")}
 
     def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
-    def _request(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:
+    def _request(self, history: Sequence[Message], tools: list[dict[str, Any]]) -> Reply:
         while True:
             try:
-                return parse_reply(self._exchange(messages, tools), price=self._price)
+                return parse_reply(self._exchange(self._wire(history), tools), price=self._price)
             except _FieldRefused as error:
                 self._adapt(error.fields)
+
+    def _wire(self, history: Sequence[Message]) -> list[dict[str, Any]]:
+        preset = self.preset
+        reasoning = "drop" if preset.reasoning_field in self._dropped else self.config.reasoning
+        wire = [
+            wire_message(message, reasoning=reasoning, field=preset.reasoning_field, call_ids=preset.call_ids)
+            for message in history
+        ]
+        marked = self.config.model.startswith(preset.cache_marks) if preset.cache_marks else False
+        return mark_for_cache(wire) if marked else wire
 
     def _adapt(self, fields: tuple[str, ...]) -> None:
         """Asks this server without `fields` from now on; the two names of the output limit replace each other."""
@@ -157,6 +184,7 @@ class OpenAIBackend:
             "return_token_ids": True if config.record_token_ids else None,
             "tools": tools or None,
             "tool_choice": "auto" if tools else None,
+            **self._constraint,
         }
         given = {key: value for key, value in fields.items() if value is not None and key not in self._dropped}
         return {**given, **clean_json(config.extra_body)}
@@ -193,7 +221,7 @@ class OpenAIBackend:
 
     def _status_error(self, status: int, response: Any, *, chat: bool, tools: bool) -> Exception:
         body = response.text.replace(self._key, "…") if len(self._key) >= 8 else response.text
-        failure = status_failure(status, body, dict(response.headers), key_name=self.config.api_key_env)
+        failure = status_failure(status, body, dict(response.headers), key_name=key_variable(self.config))
         if not chat:
             return RequestFailed(failure)
         if is_overflow(status, body):
@@ -202,6 +230,9 @@ class OpenAIBackend:
             return ToolsRefused(failure.message)
         sent = self._fields([]).keys() - self.config.extra_body.keys()
         fields = refused_fields(status, body, tuple(name for name in _OPTIONAL if name in sent))
+        name = self.preset.reasoning_field
+        if self.config.reasoning != "drop" and name not in self._dropped and refuses_field(status, body, name):
+            fields = (*fields, name)
         if self._limit_field in sent and refuses_field(status, body, self._limit_field):
             fields = (*fields, self._limit_field)
         if fields:
@@ -262,6 +293,18 @@ def without_password(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
+def window_of(entry: Mapping[str, Any]) -> int:
+    """Tokens of context in one entry of /models: vLLM, SGLang, OpenRouter, Together, Groq, Mistral, llama.cpp."""
+    meta = entry.get("meta")
+    places = (entry, meta if isinstance(meta, Mapping) else {})
+    for place in places:
+        for key in _WINDOWS:
+            value = place.get(key)
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return value
+    return 0
+
+
 def is_loopback(url: str) -> bool:
     host = urlsplit(url).hostname or ""
     return host in ("localhost", "::1") or host.startswith("127.")
@@ -270,36 +313,13 @@ def is_loopback(url: str) -> bool:
 def _require_key(config: BackendConfig, base_url: str) -> str:
     key = (api_key(config) or "").strip()
     if not key and not is_loopback(base_url):
-        hint = f"export {config.api_key_env}=…, or name another variable with --api-key-env"
+        hint = f"export {key_variable(config)}=…, or name another variable with --api-key-env"
         raise BackendError(
-            f"no key for {without_password(base_url)}: ${config.api_key_env} is not set", kind="no_key", hint=hint
+            f"no key for {without_password(base_url)}: ${key_variable(config)} is not set", kind="no_key", hint=hint
         )
     if not key.isascii() or not key.isprintable():
-        raise BackendError(f"the key in ${config.api_key_env} has characters that no key has", kind="auth")
+        raise BackendError(f"the key in ${key_variable(config)} has characters that no key has", kind="auth")
     return key or "none"
-
-
-def wire_message(message: Message) -> dict[str, Any]:
-    """One sanitised message as the API wants it. Reasoning is not sent back: most servers refuse or drop it."""
-    wire: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_call_id is not None:
-        wire["tool_call_id"] = message.tool_call_id
-    if message.tool_calls:
-        wire["content"] = message.content or None
-        wire["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
-    return wire
-
-
-def wire_tool(tool: ToolSchema) -> dict[str, Any]:
-    function: Mapping[str, Any] = {
-        "name": tool.name,
-        "description": tool.description,
-        "parameters": tool.parameters,
-    }
-    return {"type": "function", "function": clean_json(function)}
 
 
 def _decode(content: bytes, content_type: str) -> Any:

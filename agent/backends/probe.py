@@ -1,10 +1,15 @@
-"""Checks for `agent doctor`: is there a key, does the server answer, does it know the model, do tool calls work."""
+"""Checks of the model's side: is there a key, does the server answer, does it know the model, do tool calls work."""
 
 import difflib
+import time
+from dataclasses import dataclass
 
-from agent.backends.base import Backend, Message, ToolSchema
+from agent.backends.base import Backend, Message, Reply, ToolSchema
+from agent.backends.local import LocalBackend
 from agent.backends.openai_api import OpenAIBackend
-from agent.backends.registry import make_backend, with_protocol
+from agent.backends.presets import names_a_server, resolve
+from agent.backends.protocols import with_protocol
+from agent.backends.registry import make_backend
 from agent.backends.sanitize import parse_object
 from agent.backends.wording import render_template
 from agent.config import BackendConfig
@@ -21,10 +26,9 @@ _TOOL = ToolSchema(
 
 def probe(config: BackendConfig) -> list[Check]:
     """(check, ok, detail) in the order in which things depend on each other; stops where the rest cannot work."""
-    quick = config.model_copy(update={"max_attempts": min(2, config.max_attempts), "max_wait_s": 5.0})
-    openai_named = config.name == "openai" or (config.name == "auto" and not config.script and config.model)
+    quick = resolve(config.model_copy(update={"max_attempts": min(2, config.max_attempts), "max_wait_s": 5.0}))
     try:
-        backend = OpenAIBackend(quick) if openai_named else make_backend(quick)
+        backend = OpenAIBackend(quick) if names_a_server(quick) else make_backend(quick)
     except BackendError as error:
         return [("key", False, str(error))]
     except ConfigError as error:
@@ -32,9 +36,20 @@ def probe(config: BackendConfig) -> list[Check]:
     try:
         if isinstance(backend, OpenAIBackend):
             return _probe_server(backend)
+        if isinstance(backend, LocalBackend):
+            return _probe_local(backend)
         return [("configuration", True, backend.name)]
     finally:
         backend.close()
+
+
+def _probe_local(backend: LocalBackend) -> list[Check]:
+    try:
+        server = backend.start()
+    except AgentError as error:
+        return [("server", False, str(error))]
+    detail = f"{backend.gguf.path.name} ({backend.gguf.architecture}) answers at {server.base_url}"
+    return [("server", True, detail), _tool_check(backend)]
 
 
 def _probe_server(backend: OpenAIBackend) -> list[Check]:
@@ -60,17 +75,52 @@ def _model_check(model: str, known: tuple[str, ...]) -> Check:
     return ("model", False, f"the server does not know {model}; it has {', '.join(near)}")
 
 
-def _tool_check(backend: Backend) -> Check:
-    """One call, its result, and the reply to that: the round trip of every turn of a run."""
+@dataclass(frozen=True)
+class RoundTrip:
+    """One call, its result and the reply to that, as in every turn of a run. `problem` is empty where it worked."""
+
+    protocol: str
+    problem: str
+    seconds: float
+    prompt_tokens: int
+    completion_tokens: int
+    cost_usd: float | None
+    replies: tuple[Reply, ...]
+
+
+def round_trip(backend: Backend) -> RoundTrip:
+    """Asks for one call with a given number and answers it. Never raises for what the model's side does wrong."""
     asked = Message(role="user", content=render_template("probe.j2", number=_NUMBER))
+    began, replies, problem = time.monotonic(), [], ""
     try:
-        reply = backend.chat([asked], [_TOOL])
-        right = [c for c in reply.calls if c.name == _TOOL.name and parse_object(c.arguments) == {"number": _NUMBER}]
-        if not right:
-            return ("tool call", False, f"the model answered with {reply.finish_reason}: {reply.text[:80]!r}")
-        said = Message(role="assistant", content=reply.text, tool_calls=reply.calls)
-        results = [Message(role="tool", content="ok", tool_call_id=call.id) for call in reply.calls]
-        backend.chat([asked, said, *results], [_TOOL])
+        replies.append(reply := backend.chat([asked], [_TOOL]))
+        problem = _wrong(reply)
+        if not problem:
+            said = Message(role="assistant", content=reply.text, tool_calls=reply.calls, reasoning=reply.reasoning)
+            results = [Message(role="tool", content="ok", tool_call_id=call.id) for call in reply.calls]
+            replies.append(backend.chat([asked, said, *results], [_TOOL]))
     except AgentError as error:
-        return ("tool call", False, str(error))
-    return ("tool call", True, f"called and answered ({backend.describe().get('tool_protocol', 'native')} protocol)")
+        problem = str(error)
+    costs = [reply.usage.cost_usd for reply in replies]
+    return RoundTrip(
+        protocol=str(backend.describe().get("tool_protocol", "native")),
+        problem=problem,
+        seconds=time.monotonic() - began,
+        prompt_tokens=sum(reply.usage.prompt_tokens for reply in replies),
+        completion_tokens=sum(reply.usage.completion_tokens for reply in replies),
+        cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
+        replies=tuple(replies),
+    )
+
+
+def _wrong(reply: Reply) -> str:
+    right = [c for c in reply.calls if c.name == _TOOL.name and parse_object(c.arguments) == {"number": _NUMBER}]
+    if right:
+        return ""
+    called = ", ".join(f"{call.name}({call.arguments})" for call in reply.calls)
+    return f"the model answered with {reply.finish_reason}: {(called or reply.text)[:80]!r}"
+
+
+def _tool_check(backend: Backend) -> Check:
+    tried = round_trip(backend)
+    return ("tool call", not tried.problem, tried.problem or f"called and answered ({tried.protocol} protocol)")

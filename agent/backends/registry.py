@@ -1,4 +1,4 @@
-"""Makes the backend that the configuration names: openai, replay, auto, or a class given by its dotted path."""
+"""Makes the backend that the configuration names: auto, a provider or server, local, replay, or a class by its path."""
 
 import hashlib
 import importlib
@@ -9,16 +9,18 @@ from typing import Any, Final
 
 from agent.assets import asset
 from agent.backends.base import Backend
+from agent.backends.local import LocalBackend
 from agent.backends.openai_api import OpenAIBackend
+from agent.backends.presets import LOCAL, names_a_server, presets, resolve
+from agent.backends.protocols import with_protocol
 from agent.backends.replay import EVENTS_NAME, SCRIPT_NAME, ReplayBackend
 from agent.backends.retry import CancelHook
-from agent.backends.text_protocol import AutoProtocolBackend, TextProtocolBackend
 from agent.config import BackendConfig
 from agent.errors import ConfigError
 
 HOW_TO_CONFIGURE: Final = """\
-hosted: export OPENAI_API_KEY=…, then --model NAME (other providers: --base-url URL --api-key-env NAME)
-local:  start vLLM, SGLang, Ollama or llama.cpp, then --base-url http://127.0.0.1:8000/v1 --model NAME
+hosted: export OPENAI_API_KEY=…, then --model NAME (others: --backend NAME from `agent models`, or --base-url URL)
+local:  --backend local --model PATH.gguf, or --backend ollama --model NAME (vllm, sglang, llamacpp, lmstudio)
 replay: --script PATH (a run folder or a turns.md), or optimize a shipped example"""
 
 
@@ -30,12 +32,14 @@ def make_backend(
     auto: the configured script or model, else the shipped recorded run of this very task. `cancelled` ends waits. Every
     backend made here has `notice`: a line for the user that is not empty where the turns do not come from an LLM.
     """
+    config = resolve(config)
     name = config.name
+    if names_a_server(config):
+        return with_protocol(OpenAIBackend(config, cancelled=cancelled), config)
+    if name == LOCAL:
+        return LocalBackend(config, cancelled=cancelled)
     if name == "auto":
-        name = "replay" if config.script else "openai" if config.model or config.base_url else "shipped"
-    if name == "openai":
-        backend = OpenAIBackend(config, cancelled=cancelled)
-        return with_protocol(backend, config)
+        name = "replay" if config.script else "shipped"
     if name == "replay" and config.script:
         made = ReplayBackend.from_config(config)
         made.notice = f"the turns come from {made.path} ({made.describe()['author']}), not from an LLM"
@@ -43,13 +47,6 @@ def make_backend(
     if name in ("replay", "shipped"):
         return _shipped(task_sha256)
     return _custom(name, config)
-
-
-def with_protocol(backend: Backend, config: BackendConfig) -> Backend:
-    """Native calls, fenced text, or native with fenced text as the fall-back."""
-    if config.tool_protocol == "native":
-        return backend
-    return TextProtocolBackend(backend) if config.tool_protocol == "text" else AutoProtocolBackend(backend)
 
 
 def _shipped(task_sha256: str | None) -> Backend:
@@ -95,7 +92,10 @@ def _custom(name: str, config: BackendConfig) -> Backend:
     """`package.module.Class` or `package.module:Class`, made by its from_config(config)."""
     module_name, _, class_name = name.replace(":", ".").rpartition(".")
     if not module_name:
-        raise ConfigError(f"there is no backend {name!r}", hint="auto, openai, replay, or a dotted path to a class")
+        raise ConfigError(
+            f"there is no backend {name!r}",
+            hint=f"auto, local, replay, one of {', '.join(presets())}, or a dotted path to a class",
+        )
     try:
         kind: Any = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError, ValueError) as error:

@@ -138,14 +138,20 @@ def _finish(reason: Any, calls: tuple[ToolCall, ...], refusal: str | None) -> Fi
 
 def _usage(value: Any, price: Price | None) -> Usage:
     usage = value if isinstance(value, dict) else {}
-    details = usage.get("prompt_tokens_details")
     counts = {
         "prompt_tokens": _count(usage.get("prompt_tokens")),
         "completion_tokens": _count(usage.get("completion_tokens")),
-        "cached_tokens": _count(details.get("cached_tokens")) if isinstance(details, dict) else 0,
+        "cached_tokens": _cached(usage),
     }
     cost = price.cost_usd(**counts) if price and usage else _billed(usage.get("cost"))
     return Usage(**counts, cost_usd=cost)
+
+
+def _cached(usage: Mapping[str, Any]) -> int:
+    """OpenAI's place, else DeepSeek's."""
+    details = usage.get("prompt_tokens_details")
+    found = _count(details.get("cached_tokens")) if isinstance(details, dict) else 0
+    return found or _count(usage.get("prompt_cache_hit_tokens"))
 
 
 def _billed(value: Any) -> float | None:

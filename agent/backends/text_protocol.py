@@ -10,46 +10,32 @@ from typing import Any, Final
 
 from agent.backends.base import Backend, Message, Reply, ToolCall, ToolSchema
 from agent.backends.fences import BODY_ARGUMENT, FormatError, Scan, arguments, render, scan
-from agent.backends.openai_api import ToolsRefused
-from agent.backends.retry import CancelHook
+from agent.backends.foreign import with_foreign_calls
+from agent.backends.grammar import MOST_BLOCKS, action_grammar
+from agent.backends.presets import SHORT_TOKENS
 from agent.backends.sanitize import dump_object, parse_object, sanitize_history
 from agent.backends.wording import render_template
+from agent.backends.wrapper import Wrapper, constrain
 
 _SHELLS: Final = frozenset({"bash", "sh", "shell", "zsh", "console"})
 _FOREIGN = re.compile(r"<tool_call>|<function[_=]?\w*|<\|?python_tag\|?>|\[TOOL_CALLS\]|<｜tool▁calls▁begin｜>")
-_EXAMPLE: Final = ("bash", {"command": "ls -l kernels"})
+_EXAMPLES: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
+    ("bash", {"command": "ls -l kernels"}),
+    ("write_file", {"path": "notes.md", "content": "The fence is longer than the one inside:\n```cpp\nint x;\n```\n"}),
+    ("edit_file", {"path": "kernels/scale.cpp", "old": "int tile = 8;", "new": "int tile = 16;"}),
+)
 
 
-class _Wrapper:
-    """What both wrappers share with the backend inside."""
+class TextProtocolBackend(Wrapper):
+    """Speaks the fenced-text protocol with the model behind `inner`.
 
-    notice = ""
+    A short window gets short instructions. `grammar`: the server is asked to hold the model to the notation.
+    """
 
-    def __init__(self, inner: Backend) -> None:
-        self.inner = inner
-
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @property
-    def cancelled(self) -> CancelHook | None:
-        hook: CancelHook | None = getattr(self.inner, "cancelled", None)
-        return hook
-
-    @cancelled.setter
-    def cancelled(self, hook: CancelHook | None) -> None:
-        self.inner.cancelled = hook  # type: ignore[attr-defined]
-
-    def close(self) -> None:
-        self.inner.close()
-
-
-class TextProtocolBackend(_Wrapper):
-    """Speaks the fenced-text protocol with the model behind `inner`."""
-
-    def __init__(self, inner: Backend) -> None:
+    def __init__(self, inner: Backend, *, context_tokens: int = 0, grammar: bool = False) -> None:
         super().__init__(inner)
+        self._context_tokens = context_tokens
+        self._grammar = grammar
         self._said: dict[Message, str] = {}
 
     def describe(self) -> Mapping[str, Any]:
@@ -58,35 +44,19 @@ class TextProtocolBackend(_Wrapper):
     def chat(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
         """One turn; calls get ids that are unique in the conversation."""
         turn = sum(message.role == "assistant" for message in messages)
-        return read_actions(self.inner.chat(as_text(messages, tools, said=self._said), ()), tools, turn=turn)
-
-
-class AutoProtocolBackend(_Wrapper):
-    """Native calls until the server refuses tools, then the fenced-text protocol for the rest of the run."""
-
-    def __init__(self, inner: Backend) -> None:
-        super().__init__(inner)
-        self._text: TextProtocolBackend | None = None
-        self._refusal = ""
-
-    def describe(self) -> Mapping[str, Any]:
-        if self._text is None:
-            return {**self.inner.describe(), "tool_protocol": "native"}
-        return {**self._text.describe(), "tool_protocol_reason": self._refusal}
-
-    def chat(self, messages: Sequence[Message], tools: Sequence[ToolSchema]) -> Reply:
-        if self._text is not None:
-            return self._text.chat(messages, tools)
-        try:
-            return self.inner.chat(messages, tools)
-        except ToolsRefused as error:
-            self._text, self._refusal = TextProtocolBackend(self.inner), error.message
-        reply = self._text.chat(messages, tools)
-        return reply.model_copy(update={"attempts": reply.attempts + 1})
+        short = 0 < self._context_tokens < SHORT_TOKENS
+        if self._grammar:
+            constrain(self.inner, {"grammar": action_grammar(tools, most=1 if short else MOST_BLOCKS)})
+        said = as_text(messages, tools, said=self._said, short=short)
+        return read_actions(self.inner.chat(said, ()), tools, turn=turn)
 
 
 def as_text(
-    messages: Sequence[Message], tools: Sequence[ToolSchema], *, said: dict[Message, str] | None = None
+    messages: Sequence[Message],
+    tools: Sequence[ToolSchema],
+    *,
+    said: dict[Message, str] | None = None,
+    short: bool = False,
 ) -> list[Message]:
     """The conversation without tool roles: the protocol in the system message, calls as blocks, results as user turns.
 
@@ -95,8 +65,8 @@ def as_text(
     that a turn costs the same at the end of a run.
     """
     schemas = {tool.name: tool for tool in tools}
-    system = "\n\n".join(message.content for message in messages if message.role == "system")
-    result = [Message(role="system", content=_instructions(system, tools))]
+    system = system_text(messages)
+    result = [Message(role="system", content=_instructions(system, tools, short=short))]
     calls: list[str] = []
     for message in sanitize_history(messages):
         if message.role == "assistant":
@@ -106,15 +76,25 @@ def as_text(
                 Message(role="assistant", content=_remembered(message, schemas, {} if said is None else said))
             )
         elif message.role == "tool":
-            number, name = total - len(calls) + 1, calls.pop(0)
-            values = {"name": name, "number": number, "total": total, "content": message.content}
-            _add_user(result, render_template("text_result.j2", **values))
+            add_user(result, told_result(message, calls, total))
         elif message.role == "user":
-            _add_user(result, message.content)
+            add_user(result, message.content)
     return result
 
 
-def _add_user(result: list[Message], content: str) -> None:
+def system_text(messages: Sequence[Message]) -> str:
+    return "\n\n".join(message.content for message in messages if message.role == "system")
+
+
+def told_result(message: Message, waiting: list[str], total: int) -> str:
+    """A call's result as a user's words; takes the call's name from the front of `waiting`."""
+    number, name = total - len(waiting) + 1, waiting.pop(0)
+    values = {"name": name, "number": number, "total": total, "content": message.content}
+    return render_template("text_result.j2", **values)
+
+
+def add_user(result: list[Message], content: str) -> None:
+    """Append, joined to a user message that is last: many chat templates insist on alternation."""
     if result[-1].role == "user":
         content = f"{result.pop().content}\n\n{content}"
     result.append(Message(role="user", content=content))
@@ -138,9 +118,11 @@ def _with_blocks(message: Message, schemas: Mapping[str, ToolSchema]) -> str:
     return "\n\n".join(part for part in (message.content, *(render(name, values) for name, values in wanted)) if part)
 
 
-def _instructions(system: str, tools: Sequence[ToolSchema]) -> str:
+def _instructions(system: str, tools: Sequence[ToolSchema], *, short: bool) -> str:
     described = [{"name": tool.name, "description": tool.description.strip(), "usage": _usage(tool)} for tool in tools]
-    return render_template("text_protocol.j2", system=system, tools=described, example=render(*_EXAMPLE)).strip()
+    template = "text_protocol_short.j2" if short else "text_protocol.j2"
+    examples = [render(name, values) for name, values in _EXAMPLES]
+    return render_template(template, system=system, tools=described, examples=examples).strip()
 
 
 def _usage(tool: ToolSchema) -> str:
@@ -160,6 +142,8 @@ def read_actions(reply: Reply, tools: Sequence[ToolSchema], *, turn: int) -> Rep
     """The reply with its blocks as calls. A reply that was cut off or refused has none; `text` stays as written."""
     if reply.calls or reply.finish_reason in ("length", "refusal"):
         return reply
+    if (foreign := with_foreign_calls(reply, tools, turn=turn)) is not None:
+        return foreign
     schemas = {tool.name: tool for tool in tools}
     try:
         found = scan(reply.text)
@@ -193,4 +177,4 @@ def _near_miss(found: Scan, text: str, schemas: Mapping[str, ToolSchema]) -> str
 
 
 def _complaint(kind: str, found: str, *, names: str = "") -> str:
-    return render_template("format_error.j2", kind=kind, found=found, names=names, example=render(*_EXAMPLE))
+    return render_template("format_error.j2", kind=kind, found=found, names=names, example=render(*_EXAMPLES[0]))

@@ -52,10 +52,12 @@ def register(app: typer.Typer) -> None:
             str, typer.Option(metavar="ADDRESS", help="A running Ray cluster: auto, or HOST:PORT.")
         ] = "",
         backend: Annotated[
-            str | None, typer.Option(help="auto, openai, replay, or module:Class.", metavar="NAME")
+            str | None,
+            typer.Option(help="auto, a name from `agent models`, local, replay, or module:Class.", metavar="NAME"),
         ] = None,
         model_name: Annotated[
-            str | None, typer.Option("--model", help="Name of the model at the server.", metavar="NAME")
+            str | None,
+            typer.Option("--model", help="Name of the model at the server; a GGUF file for local.", metavar="NAME"),
         ] = None,
         base_url: Annotated[str | None, typer.Option(help="Root of an OpenAI-compatible API.", metavar="URL")] = None,
         api_key_env: Annotated[
@@ -66,7 +68,8 @@ def register(app: typer.Typer) -> None:
             typer.Option(help="Replay: one script or run for all, or a folder with one per task id.", metavar="PATH"),
         ] = None,
         tool_protocol: Annotated[
-            ToolProtocol | None, typer.Option(help="How the model calls actions: native calls or fenced text.")
+            ToolProtocol | None,
+            typer.Option(help="How the model calls actions: native calls, fenced text, or one JSON object."),
         ] = None,
         target: TargetOption = None,
         policy: PolicyOption = None,

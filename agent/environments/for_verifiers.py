@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from agent.backends.openai_api import wire_tool
+from agent.backends.wire import wire_tool
 from agent.config import Config, load_config
 from agent.environments.extras import extra
 from agent.environments.kernel_env import KernelEnv

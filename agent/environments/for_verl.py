@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from agent.backends.openai_api import wire_tool
+from agent.backends.wire import wire_tool
 from agent.config import Config, load_config
 from agent.environments.extras import extra
 from agent.environments.incoming import Tokens

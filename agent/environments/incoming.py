@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from agent.backends.base import Message, Reply, ToolSchema, Usage
-from agent.backends.openai_api import wire_message
 from agent.backends.replies import parse_reply
 from agent.backends.retry import RequestFailed
 from agent.backends.text_protocol import read_actions
+from agent.backends.wire import wire_message
 from agent.errors import ConfigError
 
 ACTION_FENCE: Final = re.compile(r"^ {0,3}`{3,}[ \t]*action\b", re.MULTILINE)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from agent.backends.base import Message, ToolSchema
-from agent.backends.openai_api import wire_message, wire_tool
 from agent.backends.sanitize import sanitize_history
 from agent.backends.text_protocol import as_text
+from agent.backends.wire import wire_message, wire_tool
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from agent.assets import NAMES, asset
-from agent.config import BackendConfig, Config, api_key, cache_home, expanded
+from agent.config import BackendConfig, Config, api_key, cache_home, expanded, key_variable
 from agent.errors import AgentError
 from agent.judging.target import resolve_target
 
@@ -109,10 +109,12 @@ def _configured(backend: BackendConfig) -> bool:
 
 
 def _model_advice(name: str, backend: BackendConfig) -> str:
+    from agent.backends.presets import resolve
+
     match name:
         case "key":
-            state = "is not set" if api_key(backend) is None else "is set, but the server refuses it"
-            return f"{backend.api_key_env} {state}; export it, or name another variable with --api-key-env"
+            state = "is not set" if api_key(resolve(backend)) is None else "is set, but the server refuses it"
+            return f"{key_variable(resolve(backend))} {state}; export it, or name another variable with --api-key-env"
         case "server":
             return f"is {backend.base_url or 'the provider'} the right address, and is the server running?"
         case "model":

@@ -40,6 +40,7 @@ class ToolProtocol(StrEnum):
     auto = "auto"
     native = "native"
     text = "text"
+    json = "json"
 
 
 class RewardRule(StrEnum):

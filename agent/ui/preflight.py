@@ -1,8 +1,11 @@
 """Quick checks before a run folder exists and minutes go into preparing: the sandbox' engine, the model's server."""
 
+import contextlib
 from typing import Final
 
+from agent.backends.local import LocalBackend
 from agent.backends.openai_api import OpenAIBackend
+from agent.backends.presets import LOCAL, names_a_server, resolve
 from agent.config import BackendConfig, SandboxConfig
 from agent.errors import BackendError, ConfigError, SandboxError
 from agent.judging.target import JUDGED
@@ -41,8 +44,12 @@ def check_server(config: BackendConfig) -> None:
     """Raises BackendError when nobody answers at the address, or when the key is refused.
 
     Everything else is left to the first turn: a server need not list its models, and a key need not be allowed to.
+    A local model is loaded once, so that one that cannot be says so now.
     """
-    if not asks_a_server(config):
+    if resolve(config).name == LOCAL:
+        with contextlib.closing(LocalBackend(config)) as local:
+            local.start()
+    if not names_a_server(config):
         return
     backend = OpenAIBackend(config)
     try:
@@ -52,8 +59,3 @@ def check_server(config: BackendConfig) -> None:
             raise
     finally:
         backend.close()
-
-
-def asks_a_server(config: BackendConfig) -> bool:
-    automatic = config.name == "auto" and not config.script and bool(config.model or config.base_url)
-    return config.name == "openai" or automatic

@@ -10,9 +10,10 @@ from backend_samples import TOOLS, user
 
 from agent.backends import registry
 from agent.backends.openai_api import OpenAIBackend
+from agent.backends.protocols import AutoProtocolBackend
 from agent.backends.registry import make_backend, shipped_scripts
 from agent.backends.replay import ReplayBackend
-from agent.backends.text_protocol import AutoProtocolBackend, TextProtocolBackend
+from agent.backends.text_protocol import TextProtocolBackend
 from agent.config import BackendConfig
 from agent.errors import BackendError, ConfigError
 
@@ -90,7 +91,7 @@ def test_otherwise_three_lines_say_how_to_configure_one(examples: Path, sha256: 
         make_backend(BackendConfig(), task_sha256=sha256)
     lines = caught.value.hint.splitlines()
     assert len(lines) == 3 and caught.value.exit_code == 2
-    assert "OPENAI_API_KEY" in lines[0] and "--base-url" in lines[1] and "--script" in lines[2]
+    assert "OPENAI_API_KEY" in lines[0] and "--base-url" in lines[0] and ".gguf" in lines[1] and "--script" in lines[2]
 
 
 def test_a_recorded_run_ships_where_no_script_does(examples: Path) -> None:

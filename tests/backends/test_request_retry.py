@@ -10,9 +10,9 @@ import pytest
 from backend_samples import TOOLS, user
 
 from agent.backends.openai_api import OpenAIBackend
+from agent.backends.protocols import AutoProtocolBackend
 from agent.backends.retry import LONGEST_WAIT_S, ChatCancelled, backoff_s, call_cancellable, retry_after_s, wait
 from agent.backends.scripted_steps import rate_limited, reply
-from agent.backends.text_protocol import AutoProtocolBackend
 from agent.config import BackendConfig
 
 NOW = 1_800_000_000.0

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.backends.base import Message, ToolCall
-from agent.backends.openai_api import wire_message
 from agent.backends.sanitize import (
     NOT_EXECUTED,
     argument_object,
@@ -18,6 +17,7 @@ from agent.backends.sanitize import (
     unique_ids,
 )
 from agent.backends.scripted_server import history_problems
+from agent.backends.wire import wire_message
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=30)  # lone surrogates included
 IDS = st.sampled_from(["", "a", "b", "call_0", "\ud83d"])

@@ -13,7 +13,7 @@ from backend_samples import TOOLS, result, user
 
 from agent.backends.base import Message, Reply
 from agent.backends.openai_api import OpenAIBackend
-from agent.backends.registry import with_protocol
+from agent.backends.protocols import with_protocol
 from agent.backends.scripted_server import history_problems
 from agent.config import BackendConfig
 from agent.errors import ContextOverflow

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.backends.base import Message, Reply
+from agent.backends.protocols import AutoProtocolBackend
 from agent.backends.scripted_steps import error, reply
-from agent.backends.text_protocol import AutoProtocolBackend, TextProtocolBackend, as_text, read_actions
+from agent.backends.text_protocol import TextProtocolBackend, as_text, read_actions
 from agent.errors import BackendError
 
 ACTION = "Let me look.\n\n```action bash timeout_s=5\nls -l\n```"

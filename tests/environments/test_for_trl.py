@@ -15,7 +15,7 @@ from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_chat_template
 
-from agent.backends.openai_api import wire_tool
+from agent.backends.wire import wire_tool
 from agent.environments.for_trl import Rollout, dataset, environment_factory, kernel_reward
 from agent.errors import TaskError
 from agent.loop.actions import tool_schemas
