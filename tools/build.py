@@ -3,15 +3,14 @@
 Covered: sources are read as regular files only and compiled in a clean folder with a fixed environment and our own
 binding; a shipped library, object or build file is never used; compilers are bounded in time, memory and output; a
 build is taken over whole by a rename, so that there is no lock to go stale. Not covered: what the code does when it
-runs. A finished build below the build folder is trusted by whoever passes reuse=True: a judge passes False.
+runs. A finished build below the build folder is trusted by whoever passes reuse=True: a judge passes False. Objects
+of a warmed cache are trusted always: only warm_cache.py writes them, where no submission has run.
 """
 
 import argparse
-import contextlib
 import hashlib
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -23,14 +22,15 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from building import bounded, diagnostics
+from building import bounded, diagnostics, objects, resources
 from building.sources import SourceError, Sources, read_sources
-from building.toolchain import BINDING, SEARCH_PATH, Target, Toolchain, ToolchainError, find_toolchain
+from building.toolchain import BINDING, Target, Toolchain, ToolchainError, find_toolchain
 
 COMPILE_TIMEOUT_S: Final = 240.0
 LOG_TAIL: Final = 8000
-DIAGNOSTICS: Final = "diagnostics.json"
-COMPUTED_INCLUDE: Final = re.compile(rb"#\s*include\s*[^\"<\s]")
+KEPT: Final = "said.json"
+OBJECTS: Final = "objects"
+TORCH_WORDS: Final = (b"torch/", b"ATen/", b"c10/", b"pybind11/", b"binding_registry.h")
 WARM_FILES: Final = ("prelude.h", "prelude.h.gch", "binding.o")
 # g++ with a precompiled header of torch maps about 1 GB; nvcc runs several programs of which each has its own limit.
 MEMORY_BYTES: Final = {"cpu": 6 << 30, "cuda": 24 << 30}
@@ -47,7 +47,7 @@ BOUND_REASONS: Final = {
 }
 
 
-class _Failed(Exception):
+class Failed(Exception):
     """The submission does not build; carries what the report needs."""
 
     def __init__(self, reasons: list[dict[str, str]], output: str = "") -> None:
@@ -87,8 +87,8 @@ def build(
             report["sha256"] = content_sha256(sources, toolchain)
             root = build_root or _default_root()
             warm = warm_folder(cache, toolchain)
-            objects = root / "objects" if reuse else None
-            job = _Job(sources, toolchain, warm, objects, jobs or _default_jobs(), timeout_s)
+            own = root / OBJECTS if reuse else None
+            job = Job(sources, toolchain, warm, own, jobs or default_jobs(), timeout_s)
             report |= _built(job, root / report["sha256"], reuse=reuse)
         else:
             report["status"] = "no_sources"
@@ -96,8 +96,8 @@ def build(
             report["reasons"] = [{"code": "build.no_sources", "detail": text}]
     except SourceError as error:
         report |= {"status": "failed", "reasons": [{"code": error.code, "detail": error.detail}]}
-    except _Failed as error:
-        report |= {"status": "failed", "reasons": error.reasons, "log_tail": error.output[-LOG_TAIL:]}
+    except Failed as error:
+        report |= {"status": "failed", "reasons": error.reasons, "log_tail": _tail(error.output)}
         report["diagnostics"] = diagnostics.parse(error.output)
     except ToolchainError as error:
         report |= {"status": "error", "reasons": [{"code": "build.toolchain", "detail": str(error)}]}
@@ -143,11 +143,11 @@ def lay_out(folder: Path, sources: Sources) -> None:
         (folder / "kernels" / name).write_bytes(data)
 
 
-def compiler_environment(folder: Path) -> dict[str, str]:
+def compiler_environment(folder: Path, toolchain: Toolchain) -> dict[str, str]:
     """The whole environment of a compiler process; nothing is inherited."""
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
-    return {"PATH": SEARCH_PATH, "HOME": str(temporary), "TMPDIR": str(temporary), "LC_ALL": "C"}
+    return {"PATH": toolchain.search_path, "HOME": str(temporary), "TMPDIR": str(temporary), "LC_ALL": "C"}
 
 
 def _report(target: Target) -> dict[str, Any]:
@@ -166,6 +166,8 @@ def _report(target: Target) -> dict[str, Any]:
         "target": target,
         **empty,
         "diagnostics": [],
+        "kernels": [],
+        "objects": {"compiled": 0, "taken": 0},
         "log_tail": "",
     }
 
@@ -177,13 +179,14 @@ def _ignored(path: str, why: str) -> dict[str, Any]:
 def _check_bindings(sources: Sources) -> None:
     texts = list(sources.sources.values()) + list(sources.headers.values())
     if any(b"PYBIND11_MODULE" in text for text in texts):
-        raise _Failed([{"code": "build.own_module", "detail": diagnostics.OWN_MODULE}])
-    if not any(b"REGISTER_BINDING" in text for text in texts):
+        raise Failed([{"code": "build.own_module", "detail": diagnostics.OWN_MODULE}])
+    if not any(word in text for text in texts for word in (b"REGISTER_BINDING", b"REGISTER_LAUNCHER")):
         detail = (
-            'no source registers a function: add a *_binding.cpp with #include "../binding_registry.h" and '
+            'no source registers a function: either #include "../launcher.h" and REGISTER_LAUNCHER(fn) for a function '
+            'of pointers and numbers, or a *_binding.cpp with #include "../binding_registry.h" and '
             "REGISTER_BINDING(name, register_fn), where register_fn takes pybind11::module& and calls m.def"
         )
-        raise _Failed([{"code": "build.no_binding", "detail": detail}])
+        raise Failed([{"code": "build.no_binding", "detail": detail}])
 
 
 def _default_root() -> Path:
@@ -199,13 +202,13 @@ def _default_root() -> Path:
 
 
 @dataclass(frozen=True)
-class _Job:
-    """What one build works with; `objects` is where object files of earlier builds lie, None where none may be used."""
+class Job:
+    """What one build works with; `own` is where object files of earlier builds lie, None where none may be used."""
 
     sources: Sources
     toolchain: Toolchain
     warm: Path | None
-    objects: Path | None
+    own: Path | None
     jobs: int
     timeout_s: float
 
@@ -213,115 +216,111 @@ class _Job:
     def texts(self) -> list[bytes]:
         return [*self.sources.sources.values(), *self.sources.headers.values()]
 
+    @property
+    def trusted(self) -> Path | None:
+        return self.warm / OBJECTS if self.warm else None
+
     def run(self, command: list[str], *, work: Path, log: str) -> bounded.Finished:
-        environment = compiler_environment(work)
+        environment = compiler_environment(work, self.toolchain)
         memory = MEMORY_BYTES[self.toolchain.target]
         return bounded.run(
             command, cwd=work, env=environment, log=work / log, timeout_s=self.timeout_s, memory_bytes=memory
         )
 
 
-def _built(job: _Job, final: Path, *, reuse: bool) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Compiled:
+    """One source's object: what the compiler said and whether it ran now."""
+
+    name: str
+    finished: bounded.Finished
+    taken: bool
+
+
+def _built(job: Job, final: Path, *, reuse: bool) -> dict[str, Any]:
     module = final / f"{job.toolchain.module}.so"
-    kept = final / DIAGNOSTICS
+    kept = final / KEPT
     if reuse and module.is_file() and kept.is_file():
-        entries = json.loads(kept.read_text(encoding="utf-8"))
-        return {"status": "built", "module": str(module), "cached": True, "diagnostics": entries}
+        said = json.loads(kept.read_text(encoding="utf-8"))
+        return {"status": "built", "module": str(module), "cached": True, **said}
     final.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{final.name[:16]}-", dir=final.parent))
     try:
         lay_out(work, job.sources)
-        output = _compile_and_link(work, job)
-        entries = diagnostics.parse(output)
-        made = _take_over(work, final, job.toolchain.module, entries)
+        made = compile_all(work, job)
+        output = "".join(one.finished.output for one in made)
+        _link(work, made, job)
+        said = {"diagnostics": diagnostics.parse(output), "kernels": _kernels(made, job.toolchain)}
+        place = _take_over(work, final, job.toolchain.module, said)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return {"status": "built", "module": str(made), "diagnostics": entries, "log_tail": output[-LOG_TAIL:]}
+    taken = sum(one.taken for one in made)
+    counts = {"compiled": len(made) - taken, "taken": taken}
+    return {"status": "built", "module": str(place), **said, "objects": counts, "log_tail": _tail(output)}
 
 
-def _default_jobs() -> int:
+def _tail(output: str) -> str:
+    return resources.without(output)[-LOG_TAIL:]
+
+
+def _kernels(made: list[Compiled], toolchain: Toolchain) -> list[dict[str, Any]]:
+    entries = [entry for one in made for entry in resources.parse(one.finished.output, source=one.name)]
+    resources.demangle(entries, path=toolchain.search_path)
+    return entries
+
+
+def default_jobs() -> int:
     asked = os.environ.get("MAX_JOBS", "")
     return int(asked) if asked.isdigit() and int(asked) > 0 else len(os.sched_getaffinity(0))
 
 
-def _compile_and_link(work: Path, job: _Job) -> str:
-    names = [f"kernels/{name}" for name in job.sources.sources] + ([] if job.warm else ["binding.cpp"])
+def compile_all(work: Path, job: Job) -> list[Compiled]:
+    """Compiles what no cache holds, side by side, those first that take longest. Raises Failed."""
+    sources = sorted(job.sources.sources.items(), key=lambda item: not _speaks_torch(item[1]))
+    names = [f"kernels/{name}" for name, _ in sources] + ([] if job.warm else ["binding.cpp"])
     with ThreadPoolExecutor(max_workers=job.jobs) as pool:
-        finished = list(pool.map(lambda name: _object(work, name, job), names))
-    output = "".join(done.output for done in finished)
-    reasons = [r for name, done in zip(names, finished, strict=True) for r in _compile_reasons(name, done, job)]
+        made = list(pool.map(lambda name: _object(work, name, job), names))
+    if any("Unsupported gpu architecture" in one.finished.output for one in made):
+        raise ToolchainError(f"this nvcc cannot compile for sm_{job.toolchain.arch}: a newer CUDA toolkit can")
+    reasons = [reason for one in made for reason in _compile_reasons(one.name, one.finished, job)]
     if reasons:
-        raise _Failed(reasons, output)
-    objects = [f"{name}.o" for name in names] + ([str(job.warm / "binding.o")] if job.warm else [])
-    command = job.toolchain.link_command(objects, f"{job.toolchain.module}.so", texts=job.texts)
+        raise Failed(reasons, "".join(one.finished.output for one in made))
+    return made
+
+
+def _link(work: Path, made: list[Compiled], job: Job) -> None:
+    files = [f"{one.name}.o" for one in made] + ([str(job.warm / "binding.o")] if job.warm else [])
+    command = job.toolchain.link_command(files, f"{job.toolchain.module}.so", texts=job.texts)
     linked = job.run(command, work=work, log="link.log")
     if linked.status != "ok" or diagnostics.unresolved_symbols(linked.output):
         bound = _bound_reason("the link", linked, job.timeout_s)
         explained = bound or diagnostics.explain_link(linked.output, module=job.toolchain.module)
-        raise _Failed(explained, output + linked.output)
-    return output
+        raise Failed(explained, "".join(one.finished.output for one in made) + linked.output)
 
 
-def _object(work: Path, name: str, job: _Job) -> bounded.Finished:
+def _object(work: Path, name: str, job: Job) -> Compiled:
     """Compiles one source to `name`.o, or takes the object of an earlier build of the same text and headers."""
     text = (work / name).read_bytes()
-    kept = job.objects / _object_name(name, text, job) if job.objects else None
-    if kept is not None and _copy(kept, work / f"{name}.o"):
-        return bounded.Finished("ok", 0, "", 0.0)
+    key = objects.object_name(name, text, job.sources.headers, identity=job.toolchain.identity, binding=binding_files())
+    for folder in (job.trusted, job.own):
+        said = objects.take(folder, key, work / f"{name}.o") if folder else None
+        if said is not None:
+            return Compiled(name, bounded.Finished("ok", 0, said, 0.0), taken=True)
     finished = job.run(_command(name, text, job), work=work, log=f"{name}.log")
-    # A source with warnings is compiled again next time, so that they are reported again.
-    if kept is not None and finished.status == "ok" and not finished.output:
-        _keep(work / f"{name}.o", kept)
-    return finished
+    if job.own is not None and finished.status == "ok":
+        objects.keep(work / f"{name}.o", job.own, key, finished.output)
+    return Compiled(name, finished, taken=False)
 
 
-def _object_name(name: str, text: bytes, job: _Job) -> str:
-    digest = hashlib.sha256(job.toolchain.identity.encode())
-    headers = _headers_of(text, job.sources.headers)
-    for part in (name.encode(), text, *(piece for header in headers for piece in (header.encode(), headers[header]))):
-        digest.update(b"%d\0" % len(part) + part)
-    for path in binding_files():
-        digest.update(path.read_bytes())
-    return digest.hexdigest() + ".o"
+def _speaks_torch(text: bytes) -> bool:
+    return any(word in text for word in TORCH_WORDS)
 
 
-def _headers_of(text: bytes, headers: dict[str, bytes]) -> dict[str, bytes]:
-    """The headers that `text` may read: named in it or in one of them; all where a name is computed."""
-    named: dict[str, bytes] = {}
-    texts = [text]
-    while texts:
-        current = texts.pop()
-        if COMPUTED_INCLUDE.search(current):
-            return headers
-        new = {name: data for name, data in headers.items() if name not in named and name.encode() in current}
-        named |= new
-        texts += new.values()
-    return dict(sorted(named.items()))
-
-
-def _copy(source: Path, destination: Path) -> bool:
-    try:
-        shutil.copyfile(source, destination, follow_symlinks=False)
-    except OSError:
-        return False
-    return destination.is_file() and not destination.is_symlink()
-
-
-def _keep(made: Path, kept: Path) -> None:
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs time, nothing else
-        kept.parent.mkdir(exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=kept.parent)
-        os.close(handle)
-        shutil.copyfile(made, temporary)
-        Path(temporary).rename(kept)
-
-
-def _command(name: str, text: bytes, job: _Job) -> list[str]:
+def _command(name: str, text: bytes, job: Job) -> list[str]:
     if name.endswith(".cu"):
         return job.toolchain.nvcc_command(name, f"{name}.o")
-    speaks_torch = any(word in text for word in (b"torch/", b"ATen/", b"c10/", b"pybind11/", b"binding_registry.h"))
     prelude = str(job.warm / "prelude.h") if job.warm else "prelude.h"
-    return job.toolchain.cxx_command(name, f"{name}.o", prelude=prelude if speaks_torch else None)
+    return job.toolchain.cxx_command(name, f"{name}.o", prelude=prelude if _speaks_torch(text) else None)
 
 
 def warm_folder(cache: Path | None, toolchain: Toolchain) -> Path | None:
@@ -332,7 +331,7 @@ def warm_folder(cache: Path | None, toolchain: Toolchain) -> Path | None:
     return folder if all((folder / name).is_file() for name in WARM_FILES) else None
 
 
-def _compile_reasons(name: str, finished: bounded.Finished, job: _Job) -> list[dict[str, str]]:
+def _compile_reasons(name: str, finished: bounded.Finished, job: Job) -> list[dict[str, str]]:
     if finished.status == "ok":
         return []
     bound = _bound_reason(name, finished, job.timeout_s)
@@ -346,12 +345,12 @@ def _bound_reason(what: str, finished: bounded.Finished, limit_s: float) -> list
     return [{"code": code, "detail": f"{what} {text.format(limit=limit_s)}"}]
 
 
-def _take_over(work: Path, final: Path, module: str, entries: list[dict[str, Any]]) -> Path:
+def _take_over(work: Path, final: Path, module: str, said: dict[str, Any]) -> Path:
     """Renames the module into its place; where something is there already, the new build stays beside it."""
     ready = Path(tempfile.mkdtemp(prefix=f".{final.name[:16]}-ready-", dir=final.parent))
     name = f"{module}.so"
     shutil.move(work / name, ready / name)
-    (ready / DIAGNOSTICS).write_text(json.dumps(entries), encoding="utf-8")
+    (ready / KEPT).write_text(json.dumps(said), encoding="utf-8")
     ready.chmod(0o755)
     try:
         ready.rename(final)

@@ -1,12 +1,15 @@
-"""Fills a trusted cache: precompiled header and binding.o for build.py, the torch.compile cache of a task's baseline.
+"""Fills a trusted cache: precompiled header, binding.o and objects for build.py, a task's torch.compile cache.
 
 `python -I warm_cache.py --out DIR --target cpu|cuda`, with `{"model_py": "…"}` on stdin where a baseline is wanted.
-Run it only where no submission has been: what it writes is taken over by judges without a further check. Everything is
-made below a temporary name and renamed, so that a reader sees a whole entry or none. The baseline's folder
-DIR/baselines/<sha256 of model_py> is a TORCHINDUCTOR_CACHE_DIR; torch writes into such a folder, so use a copy of it.
+With `--workspace DIR` that submission's sources are compiled too, so that a judge finds their objects: compiling runs
+no code of theirs. Run it only where no submission has been: what it writes is taken over by judges without a further
+check. Everything is made below a temporary name and renamed, so that a reader sees a whole entry or none. The
+baseline's folder DIR/baselines/<sha256 of model_py> is a TORCHINDUCTOR_CACHE_DIR; torch writes into such a folder, so
+use a copy of it.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -22,8 +25,8 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import build
-from building import bounded
-from building.sources import Sources
+from building import bounded, objects
+from building.sources import SourceError, Sources, read_sources
 from building.toolchain import Target, Toolchain, ToolchainError, find_toolchain
 from taskrun import child
 
@@ -40,7 +43,14 @@ class _CannotWarm(Exception):
         self.detail = detail
 
 
-def warm(out: Path, *, target: Target, model_py: str | None = None, arch: str | None = None) -> dict[str, Any]:
+def warm(
+    out: Path,
+    *,
+    target: Target,
+    model_py: str | None = None,
+    workspace: Path | None = None,
+    arch: str | None = None,
+) -> dict[str, Any]:
     """Makes what is missing below `out` and returns the report; parts that are there already are left alone."""
     started = time.monotonic()
     report: dict[str, Any] = {"schema_version": 1, "tool": "warm_cache", "status": "warm", "reasons": []}
@@ -49,6 +59,8 @@ def warm(out: Path, *, target: Target, model_py: str | None = None, arch: str | 
         entry = out / "build" / build.warm_key(toolchain)
         if build.warm_folder(out, toolchain) is None:
             _make(entry, lambda folder: _compile(folder, toolchain))
+        if workspace is not None:
+            _objects(workspace, toolchain, entry)
         if model_py is not None:
             name = hashlib.sha256(model_py.encode()).hexdigest()
             if not (out / "baselines" / name).is_dir():
@@ -80,7 +92,7 @@ def _make(final: Path, fill: Callable[[Path], None]) -> None:
 
 def _compile(folder: Path, toolchain: Toolchain) -> None:
     build.lay_out(folder, Sources())
-    environment = build.compiler_environment(folder)
+    environment = build.compiler_environment(folder, toolchain)
     header = toolchain.cxx_command("prelude.h", "prelude.h.gch", prelude=None)
     at = header.index("-c")
     header[at : at + 2] = ["-x", "c++-header", "prelude.h"]
@@ -104,6 +116,25 @@ def _compile(folder: Path, toolchain: Toolchain) -> None:
     shutil.rmtree(folder / "tmp", ignore_errors=True)
 
 
+def _objects(workspace: Path, toolchain: Toolchain, entry: Path) -> None:
+    """What does not compile is the judge's to say."""
+    with contextlib.suppress(SourceError, build.Failed):
+        sources = read_sources(workspace, target=toolchain.target)
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=entry) as temporary:
+            work = Path(temporary)
+            build.lay_out(work, sources)
+            job = build.Job(
+                sources=sources,
+                toolchain=toolchain,
+                warm=entry,
+                own=entry / build.OBJECTS,
+                jobs=build.default_jobs(),
+                timeout_s=build.COMPILE_TIMEOUT_S,
+            )
+            build.compile_all(work, job)
+    objects.prune(entry / build.OBJECTS)
+
+
 def _baseline(folder: Path, model_py: str, target: Target) -> None:
     extra = {"TORCHINDUCTOR_CACHE_DIR": str(folder), "TORCHINDUCTOR_FX_GRAPH_CACHE": "1"}
     outcome = child.run("compile", model_py, target=target, timeout_s=BASELINE_TIMEOUT_S, extra_env=extra)
@@ -115,13 +146,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Warm the caches of build.py and of a task's torch.compile baseline.")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--target", choices=("cpu", "cuda"), required=True)
+    parser.add_argument("--workspace", type=Path, help="a submission whose sources are compiled as well")
     parser.add_argument("--arch", help="GPU architecture such as sm_90 (default: the device's)")
     flags = parser.parse_args()
     # The report must be the only thing on stdout, whatever a library prints.
     stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     text = child.model_from_stdin(required=False)
-    report = warm(flags.out.resolve(), target=flags.target, model_py=text, arch=flags.arch)
+    report = warm(flags.out.resolve(), target=flags.target, model_py=text, workspace=flags.workspace, arch=flags.arch)
     json.dump(report, stdout)
     stdout.write("\n")
     stdout.flush()

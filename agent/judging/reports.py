@@ -28,6 +28,28 @@ class Diagnostic(_Report):
     message: str
 
 
+class KernelResources(_Report):
+    """What one kernel takes of a multiprocessor, as ptxas says."""
+
+    source: str
+    kernel: str
+    symbol: str
+    arch: str
+    registers: int
+    shared_bytes: int
+    barriers: int
+    stack_bytes: int
+    spill_store_bytes: int
+    spill_load_bytes: int
+
+
+class BuiltObjects(_Report):
+    """How many sources were compiled now, and how many were known from an earlier build."""
+
+    compiled: int = 0
+    taken: int = 0
+
+
 class BuildReport(_Report):
     """tools/build.py. `module` (path of the built .so inside the sandbox) exists only where status is built."""
 
@@ -42,6 +64,8 @@ class BuildReport(_Report):
     sources: tuple[str, ...] = ()
     sha256: str = ""  # over sources and flags
     diagnostics: tuple[Diagnostic, ...] = ()
+    kernels: tuple[KernelResources, ...] = ()
+    objects: BuiltObjects = BuiltObjects()
     log_tail: str = ""
 
     @model_validator(mode="after")

@@ -1,10 +1,12 @@
 """Which compilers, flags and libraries a build uses, found without importing torch (that alone costs a second).
 
-The flags and versions collected here are part of a build's content hash; nothing is taken from the environment.
+The flags and versions collected here are part of a build's content hash; of the environment, PATH alone counts, and
+only for a compiler that is in none of the usual folders.
 """
 
 import functools
 import importlib.util
+import os
 import re
 import subprocess
 import sysconfig
@@ -12,12 +14,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from building import device
+
 Target = Literal["cpu", "cuda"]
 BINDING: Final = Path(__file__).resolve().parent.parent / "binding"
 SEARCH_PATH: Final = "/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin"
 MODULE: Final = {"cpu": "cpu_extension", "cuda": "cuda_extension"}
-GXX_FLAGS: Final = ("-O3", "-march=native", "-fopenmp", "-std=c++17", "-fPIC", "-fvisibility=hidden")
-NVCC_FLAGS: Final = ("-O3", "-std=c++17", "--expt-relaxed-constexpr", "-lineinfo", "-Xcompiler=-fPIC,-fopenmp")
+GXX_FLAGS: Final = ("-march=native", "-fopenmp", "-std=c++17", "-fPIC", "-fvisibility=hidden")
+# Target cuda: g++ compiles bindings only, which a third of the optimiser's work more would not make faster.
+TARGET_FLAGS: Final = {"cpu": ("-O3",), "cuda": ("-O1", "-DAGENT_TARGET_CUDA")}
+NVCC_FLAGS: Final = (
+    "-O3",
+    "-std=c++17",
+    "--expt-relaxed-constexpr",
+    "--expt-extended-lambda",
+    "-lineinfo",
+    "-Xptxas=-v",
+    "-DAGENT_TARGET_CUDA",
+    "-Xcompiler=-fPIC,-fopenmp",
+)
 # Keeps one mistake from printing megabytes.
 GXX_DIAGNOSTICS: Final = ("-fmax-errors=40", "-ftemplate-backtrace-limit=6", "-fdiagnostics-color=never")
 # Header named in a source -> library to link (target cuda).
@@ -56,27 +71,39 @@ class Toolchain:
 
     @property
     def identity(self) -> str:
-        flags = (*GXX_FLAGS, *self.defines, *(NVCC_FLAGS if self.nvcc else ()), self.arch or "")
+        flags = (*self.cxx_flags, *self.defines, *(NVCC_FLAGS if self.nvcc else ()), self.arch or "")
         versions = (self.cxx_version, self.nvcc_version, self.torch_version, str(self.torch), _python_include())
         return "\n".join((self.target, *versions, *flags))
+
+    @property
+    def search_path(self) -> str:
+        """PATH of a compiler process: the usual folders, and those where this toolchain was found."""
+        own = dict.fromkeys(str(Path(tool).parent) for tool in (self.nvcc, self.cxx) if tool)
+        return ":".join([*(folder for folder in own if folder not in SEARCH_PATH.split(":")), SEARCH_PATH])
+
+    @property
+    def cxx_flags(self) -> tuple[str, ...]:
+        return (*TARGET_FLAGS[self.target], *GXX_FLAGS)
 
     @property
     def defines(self) -> tuple[str, ...]:
         return (f"-DTORCH_EXTENSION_NAME={self.module}", "-DTORCH_API_INCLUDE_EXTENSION_H")
 
     @property
-    def includes(self) -> tuple[str, ...]:
+    def include_folders(self) -> list[Path]:
         folders = [self.torch / "include", self.torch / "include/torch/csrc/api/include", Path(_python_include())]
-        if self.target == "cuda":
-            folders += cuda_folders("include")
-        return tuple(argument for folder in folders for argument in ("-isystem", str(folder)))
+        return folders + (cuda_folders("include") if self.target == "cuda" else [])
+
+    @property
+    def includes(self) -> tuple[str, ...]:
+        return tuple(argument for folder in self.include_folders for argument in ("-isystem", str(folder)))
 
     def cxx_command(self, source: str, output: str, *, prelude: str | None) -> list[str]:
         """g++ for one source, run in the build folder. `prelude` is a header whose .gch may lie beside it."""
         force = ["-include", prelude] if prelude else []
         return [
             self.cxx,
-            *GXX_FLAGS,
+            *self.cxx_flags,
             *self.defines,
             *GXX_DIAGNOSTICS,
             *force,
@@ -89,11 +116,13 @@ class Toolchain:
         ]
 
     def nvcc_command(self, source: str, output: str) -> list[str]:
+        """nvcc for one source, with our own g++ behind it; the toolkit's headers come before those of wheels."""
         assert self.nvcc and self.arch
         gencode = f"-gencode=arch=compute_{self.arch},code=sm_{self.arch}"
-        includes = [part.replace("-isystem", "-I") for part in self.includes if not part.startswith("/usr/local/cuda")]
-        pairs = [f"-I{folder}" for folder in includes if folder != "-I"]
-        return [self.nvcc, *NVCC_FLAGS, gencode, *self.defines, "-Iinclude", *pairs, "-c", source, "-o", output]
+        includes = [folder for folder in self.include_folders if not folder.is_relative_to(Path("/usr/local/cuda"))]
+        pairs = [argument for folder in includes for argument in ("-isystem", str(folder))]
+        compiler = [self.nvcc, f"-ccbin={self.cxx}", *NVCC_FLAGS, gencode, *self.defines]
+        return [*compiler, "-Iinclude", *pairs, "-c", source, "-o", output]
 
     def link_command(self, objects: list[str], output: str, *, texts: list[bytes]) -> list[str]:
         """Links with unresolved symbols as warnings: those of the interpreter are expected, others are errors."""
@@ -121,10 +150,8 @@ def find_toolchain(target: Target, *, arch: str | None = None) -> Toolchain:
     if target == "cuda":
         nvcc = _which("nvcc")
         if nvcc is None:
-            raise ToolchainError("nvcc is not installed (looked in " + SEARCH_PATH + ")")
-        arch = (arch or _device_arch()).removeprefix("sm_").replace(".", "")
-        if not re.fullmatch(r"\d{2,3}[af]?", arch):
-            raise ToolchainError(f"{arch!a} is not a GPU architecture (for example sm_90)")
+            raise ToolchainError(f"nvcc is not installed (looked in {SEARCH_PATH} and on PATH)")
+        arch = _named_arch(arch) if arch else device.own_target(_device_arch())
     return Toolchain(
         target=target,
         cxx=cxx,
@@ -175,8 +202,9 @@ def _output(*argv: str) -> str:
 
 
 def _which(name: str) -> str | None:
-    for folder in SEARCH_PATH.split(":"):
-        if (Path(folder) / name).is_file():
+    """In the usual folders, then where PATH points: a machine may keep its compilers somewhere of its own."""
+    for folder in (*SEARCH_PATH.split(":"), *os.environ.get("PATH", "").split(":")):
+        if folder.startswith("/") and (Path(folder) / name).is_file():
             return f"{folder}/{name}"
     return None
 
@@ -190,9 +218,16 @@ def _python_include() -> str:
     return sysconfig.get_paths()["include"]
 
 
+def _named_arch(name: str) -> str:
+    arch = device.named_target(name)
+    if arch is None:
+        raise ToolchainError(f"{name!a} is not a GPU architecture (for example sm_90)")
+    return arch
+
+
 @functools.cache
 def _device_arch() -> str:
-    nvidia_smi = _which("nvidia-smi")
-    if nvidia_smi is None:
+    arch = device.compute_capability()
+    if arch is None:
         raise ToolchainError("no GPU to ask for its architecture; name one with --arch (for example sm_90)")
-    return _output(nvidia_smi, "--query-gpu=compute_cap", "--format=csv,noheader").split()[0]
+    return arch
