@@ -10,14 +10,14 @@ import array
 import itertools
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
-from referee import freeze, memory, tree
+from referee import freeze, memory, protocol, seal, tree
 from referee.arena import Arena
 from referee.launch import Nursery, Window, Worker
 from referee.outcome import Rejected
@@ -27,6 +27,7 @@ MAX_SIZE: Final = 1 << 48
 MAX_OUTPUT_BYTES: Final = 8 << 30
 POISONS: Final = (0x80, 0x01, 0xB4)  # malloc fills with the complement: 3.4e38, -1.7e38, 1.3e7 as float32
 PREPARE_LIMIT_S: Final = 60.0
+OVERWRITTEN: Final = 0xA5
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ class Answer:
     spec: tree.Spec
     names: list[str]
     placed: list[int]
+    kernels: list[tuple[str, int, float]]  # on a GPU, of a watched batch: name, calls, microseconds
 
     def per_item(self) -> int:
         return len(tree.tensors_of(self.spec))
@@ -82,28 +84,37 @@ class Answer:
 def draw(oracle: Worker, *, seeds: list[int], scale: float = 1.0, timeout_s: float) -> Batch:
     reply = oracle.call("inputs", seeds=seeds, scale=scale, timeout_s=timeout_s)
     fields = reply.fields
-    arena = Arena(reply.descriptors[0], offsets=fields["offsets"])
+    arena = Arena.received(oracle, reply)
     return Batch(specs=fields["specs"], count=fields["count"], arena=arena)
 
 
 def draw_weights(oracle: Worker, *, mode: str, seed: int, timeout_s: float) -> State:
     reply = oracle.call("weights", mode=mode, seed=seed, timeout_s=timeout_s)
-    arena = Arena(reply.descriptors[0], offsets=reply.fields["offsets"])
+    arena = Arena.received(oracle, reply)
     return State(entries=[(name, layout) for name, layout in reply.fields["state"]], arena=arena)
 
 
 def load_weights(worker: Worker, state: State, *, timeout_s: float) -> None:
     """Through load_state_dict."""
     reply = worker.call("room_for_weights", state=state.entries, timeout_s=PREPARE_LIMIT_S)
+    worker.store.learn(reply.fields.get("segments"))
     pointers = _pointers(reply.blob, len(state.entries))
     for index, (pointer, (_, layout)) in enumerate(zip(pointers, state.entries, strict=True)):
-        memory.write(worker.memory, address=pointer, data=state.arena.memory(index, count=layout["bytes"]))
+        worker.store.write(pointer, state.arena.part(index, count=layout["bytes"]))
+    worker.store.flush()
     worker.call("take_weights", timeout_s=timeout_s)
 
 
-def place(worker: Worker, batch: Batch, *, perturb: int, weights: State | None = None) -> list[int]:
+def place(
+    worker: Worker,
+    batch: Batch,
+    *,
+    perturb: int,
+    weights: State | None = None,
+    outputs: tree.Spec | None = None,
+) -> list[int]:
     """Room in the worker, then the content while it is stopped. `weights` are written into its parameters in the
-    same way.
+    same way. Device memory for `outputs` of this layout is claimed, filled with the pattern and given back first.
     """
     reply = worker.call(
         "prepare",
@@ -111,8 +122,10 @@ def place(worker: Worker, batch: Batch, *, perturb: int, weights: State | None =
         count=batch.count,
         perturb=perturb,
         pad=1 + int.from_bytes(os.urandom(2)) % 512,
+        room=[layout["bytes"] for layout in tree.tensors_of(outputs)] if outputs else [],
         timeout_s=PREPARE_LIMIT_S,
     )
+    worker.store.learn(reply.fields.get("segments"))
     total = sum(len(batch.leaves(index)) for index in range(batch.count))
     pointers = _pointers(reply.blob, total)
     if weights is not None:
@@ -120,10 +133,9 @@ def place(worker: Worker, batch: Batch, *, perturb: int, weights: State | None =
     at = 0
     for index in range(batch.count):
         for place_in_arena, layout in batch.leaves(index):
-            memory.write(
-                worker.memory, address=pointers[at], data=batch.arena.memory(place_in_arena, count=layout["bytes"])
-            )
+            worker.store.write(pointers[at], batch.arena.part(place_in_arena, count=layout["bytes"]))
             at += 1
+    worker.store.flush()
     return pointers
 
 
@@ -132,6 +144,7 @@ def _write_in_place(worker: Worker, state: State) -> None:
     if not names:
         return
     reply = worker.call("where_weights", names=names, timeout_s=PREPARE_LIMIT_S)
+    worker.store.learn(reply.fields.get("segments"))
     pointers = _pointers(reply.blob, len(names))
     places = reply.fields["layouts"]
     at = 0
@@ -141,20 +154,19 @@ def _write_in_place(worker: Worker, state: State) -> None:
         theirs = checked_layout(places[at])
         if (theirs["dtype"], theirs["shape"]) != (layout["dtype"], layout["shape"]):
             raise Rejected("load.state_dict", "a parameter changed its dtype or shape after it was loaded")
-        data = state.arena.memory(index, count=layout["bytes"])
+        data = state.arena.part(index, count=layout["bytes"])
         if theirs["stride"] != layout["stride"]:
-            buffer = bytearray(theirs["bytes"])
-            raw = torch.frombuffer(buffer, dtype=torch.uint8)
-            tree.view_as(raw, theirs).copy_(state.arena.tensor(index, layout=layout))
-            data = memoryview(buffer)
-        memory.write(worker.memory, address=pointers[at], data=data)
+            data = torch.zeros(theirs["bytes"], dtype=torch.uint8, device=data.device)
+            tree.view_as(data, theirs).copy_(state.arena.tensor(index, layout=layout))
+        worker.store.write(pointers[at], data)
         at += 1
 
 
 def run(worker: Worker, batch: Batch, placed: list[int], *, timeout_s: float, log: bool = False) -> Answer:
     """Release the batch and take the answer apart; the worker is stopped afterwards."""
     nonce = os.urandom(16).hex()
-    window = worker.window(nonce=nonce, log=log, timeout_s=timeout_s)
+    taker = _seal_taker(worker.store, batch.count) if isinstance(worker.store, memory.DeviceMemory) else None
+    window = worker.window(nonce=nonce, log=log, timeout_s=timeout_s, seal=taker)
     fields = window.reply.fields
     if fields.get("nonce") != nonce:
         raise Rejected("tamper.protocol", "the answer does not belong to this batch")
@@ -168,7 +180,68 @@ def run(worker: Worker, batch: Batch, placed: list[int], *, timeout_s: float, lo
         )
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Rejected("tamper.protocol", "the operator log is not a list of names")
-    return Answer(window=window, pointers=_pointers(window.reply.blob, count), spec=spec, names=names, placed=placed)
+    return Answer(
+        window=window,
+        pointers=_pointers(window.reply.blob, count),
+        spec=spec,
+        names=names,
+        placed=placed,
+        kernels=_checked_kernels(fields.get("kernels")),
+    )
+
+
+def _checked_kernels(kernels: Any) -> list[tuple[str, int, float]]:
+    found = []
+    for entry in kernels if isinstance(kernels, list) else []:
+        match entry:
+            case [str(name), int(calls), int() | float() as us]:
+                found.append((name, calls, float(us)))
+            case _:
+                raise Rejected("tamper.protocol", "the kernel log is not a list of kernels")
+    return found
+
+
+def _seal_taker(store: memory.DeviceMemory, items: int) -> Callable[[protocol.Received], seal.Seal]:
+    def take(reply: protocol.Received) -> seal.Seal:
+        store.learn(reply.fields.get("segments"))
+        sizes = [layout["bytes"] for layout in tree.tensors_of(checked_spec(reply.fields.get("spec")))]
+        _check_device(reply)
+        try:
+            return seal.take(store, _pointers(reply.blob, len(sizes) * items), sizes)
+        except memory.Unreadable as error:
+            raise _not_on_device(error) from error
+
+    return take
+
+
+def _check_device(reply: protocol.Received) -> None:
+    """An output on the CPU is worth a word of its own; that the worker says so is enough to believe it."""
+    devices = reply.fields.get("devices")
+    if devices != ["cuda"] and isinstance(devices, list) and devices:
+        raise Rejected("numeric.device", f"forward returned a tensor on {devices[0]}; the inputs are on the GPU")
+
+
+def check_seal(worker: Worker, answer: Answer) -> None:
+    """After the outputs were read: nothing was written since the clock ended (device memory only)."""
+    if not isinstance(worker.store, memory.DeviceMemory):
+        return
+    if seal.broken(worker.store, answer.window.sealed):
+        raise Rejected(
+            "timing.unfinished",
+            "outputs were written after the call had returned and the GPU had been waited for: join all streams "
+            "and threads before forward returns",
+        )
+
+
+def overwrite_outputs(worker: Worker, answer: Answer) -> None:
+    """What a trusted worker computed must not lie in device memory while a submission runs (handles can be guessed)."""
+    if not isinstance(worker.store, memory.DeviceMemory):
+        return
+    sizes = [layout["bytes"] for layout in tree.tensors_of(answer.spec)]
+    for at, pointer in enumerate(answer.pointers):
+        if sizes[at % len(sizes)]:
+            worker.store.part(pointer, sizes[at % len(sizes)]).fill_(OVERWRITTEN)
+    worker.store.flush()
 
 
 @contextmanager
@@ -193,9 +266,9 @@ def read_outputs(worker: Worker, answer: Answer, index: int) -> list[torch.Tenso
     for at, layout in enumerate(layouts):
         try:
             pointer = answer.pointers[index * len(layouts) + at]
-            raw = _read(worker, pointer, layout["bytes"])
+            raw = worker.store.read(pointer, layout["bytes"])
         except memory.Unreadable as error:
-            raise Rejected("tamper.tensor_subclass", f"an output tensor has no memory behind it: {error}") from error
+            raise _no_memory(worker, error) from error
         found.append(tree.view_as(raw, layout))
     return found
 
@@ -209,16 +282,23 @@ def input_changed(worker: Worker, batch: Batch, answer: Answer, index: int) -> l
     )
     changed = []
     for at, (place_in_arena, layout) in enumerate(batch.leaves(index)):
-        now = _read(worker, answer.placed[first + at], layout["bytes"])
-        start = batch.arena.offsets[place_in_arena]
-        changed.append(not torch.equal(now, batch.arena.bytes[start : start + layout["bytes"]]))
+        now = worker.store.read(answer.placed[first + at], layout["bytes"])
+        changed.append(not torch.equal(now, batch.arena.part(place_in_arena, count=layout["bytes"])))
     return changed
 
 
-def _read(worker: Worker, pointer: int, count: int) -> torch.Tensor:
-    if not count:
-        return torch.empty(0, dtype=torch.uint8)
-    return torch.frombuffer(memory.read(worker.memory, address=pointer, count=count), dtype=torch.uint8)
+def _no_memory(worker: Worker, error: memory.Unreadable) -> Rejected:
+    if isinstance(worker.store, memory.DeviceMemory):
+        return _not_on_device(error)
+    return Rejected("tamper.tensor_subclass", f"an output tensor has no memory behind it: {error}")
+
+
+def _not_on_device(error: memory.Unreadable) -> Rejected:
+    return Rejected(
+        "numeric.device",
+        "an output lies in no device memory that torch has allocated: return tensors made by torch.empty and its like "
+        f"on the inputs' device ({error})",
+    )
 
 
 def overlaps_inputs(batch: Batch, answer: Answer) -> bool:

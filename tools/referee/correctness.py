@@ -12,6 +12,7 @@ from referee.controls import Controls
 from referee.launch import Nursery, Worker
 from referee.numerics import Tolerance
 from referee.outcome import Rejected, Unjudgeable
+from referee.quiet import Probe
 from referee.seeds import Seeds
 from referee.truth import LOWER_BITS, Truth
 
@@ -32,6 +33,7 @@ class Trial:
     nursery: Nursery
     trusted: list[Worker]
     seeds: Seeds
+    target: str
     policy: str
     precision: str
     controls: Controls
@@ -40,9 +42,11 @@ class Trial:
     state: State | None = None
     spec: tree.Spec = field(default_factory=dict)
     yardstick: Worker | None = None
+    quiet: Probe | None = None  # on a GPU
     item_s: float = 0.0
     checked: int = 0
     operators: set[str] = field(default_factory=set)
+    kernels: list[tuple[str, int, float]] = field(default_factory=list)
     worst: dict[str, float] = field(default_factory=lambda: {"largest": 0.0, "rms": 0.0, "share_of_allowed": 0.0})
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -122,7 +126,7 @@ def play(trial: Trial, plan: Round) -> None:
     # Under strict nothing may be kept across calls, not even from load_state_dict: it is called once, with the first
     # weights, and later ones are written under the module's feet.
     in_place = trial.state if trial.policy == "strict" else None
-    placed = challenge.place(trial.submission, batch, perturb=perturb, weights=in_place)
+    placed = challenge.place(trial.submission, batch, perturb=perturb, weights=in_place, outputs=trial.spec or None)
     limit = FIRST_LIMIT_S + 200 * trial.item_s * plan.items
     answer = challenge.run(trial.submission, batch, placed, timeout_s=limit, log=plan.log)
     challenge.sweep(trial.nursery, trusted=trial.trusted)
@@ -131,6 +135,7 @@ def play(trial: Trial, plan: Round) -> None:
         items = range(batch.count - 1, -1, -1)
         outputs = {index: challenge.read_outputs(trial.submission, answer, index) for index in items}
         changed = {index: challenge.input_changed(trial.submission, batch, answer, index) for index in items}
+        challenge.check_seal(trial.submission, answer)
     known = truth.fetch(
         trial.oracle,
         items=list(range(batch.count)),
@@ -148,7 +153,11 @@ def play(trial: Trial, plan: Round) -> None:
     _judge(trial, answer, batch, outputs, changed, known, tolerances, perturb)
     if plan.log:
         trial.operators.update(answer.names)
-        policy.check_operators(answer.names)
+        trial.kernels = answer.kernels
+        if trial.policy == "strict":
+            policy.check_operators(answer.names)
+        if trial.target == "cuda":
+            trial.notes["kernel_us"] = policy.check_kernels(answer.kernels, strict=trial.policy == "strict")
 
 
 def watched(trial: Trial) -> None:

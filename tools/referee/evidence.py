@@ -14,6 +14,7 @@ from referee.outcome import Rejected
 from referee.session import Session
 
 OPERATORS: Final = 200
+KERNELS: Final = 60
 UNAMBIGUOUS: Final = ("policy.torch_op", "policy.vendor_library", "tamper.interpreter")
 # System calls by which a module can reach code that its symbols do not name.
 REACHING: Final = (
@@ -37,6 +38,10 @@ def collect(session: Session, trial: Trial | None, times: samples.Times | None) 
         found["float64_oracle"] = trial.notes.get("float64_oracle")
         found["controls_rejected"] = trial.controls.rejected
         found["operators"] = sorted(trial.operators)[:OPERATORS]
+        if trial.quiet is not None:
+            found["kernels"] = [list(kernel) for kernel in sorted(trial.kernels, key=lambda entry: -entry[2])[:KERNELS]]
+            found["kernel_us_by_owner"] = trial.notes.get("kernel_us")
+            found["longest_probe_us"] = trial.quiet.longest_us
         found["tolerance"] = [
             {"largest": tolerance.largest, "rms": tolerance.rms, "reference_rms": tolerance.reference.rms}
             for tolerance in trial.tolerances.get(1.0, [])
@@ -77,7 +82,8 @@ def check_module(session: Session, trial: Trial) -> None:
     """
     policy, target = session.options.policy, session.options.target
     found = [] if session.imports is None else symbols.findings(session.imports, policy=policy, target=target)
-    extensions = trial.notes["own_code"][1]  # what load_inline built; its file may have changed since it was loaded
+    # What load_inline built; its file may have changed since it was loaded.
+    extensions = trial.notes["own_code"][1]
     for path in _mapped_code(trial):
         if path.startswith(extensions) and Path(path).is_file():
             try:
@@ -89,10 +95,3 @@ def check_module(session: Session, trial: Trial) -> None:
     for finding in found:
         if finding["code"] in UNAMBIGUOUS or any(name in finding["detail"] for name in REACHING):
             raise Rejected(finding["code"], finding["detail"])
-
-
-def cpu_name() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return "unknown"

@@ -2,8 +2,6 @@
 reason.
 """
 
-import os
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +9,7 @@ from typing import Any
 
 import torch
 
-from referee import challenge, correctness, evidence, footprint, freeze, memory, samples, timing
+from referee import challenge, correctness, cuda_driver, evidence, footprint, freeze, memory, quiet, samples, timing
 from referee.controls import Controls
 from referee.correctness import Round, Trial
 from referee.launch import Worker, WorkerFailure
@@ -80,6 +78,7 @@ def _set_up(options: Options, session: Session, *, timed: bool) -> tuple[Trial, 
     seeds = Seeds()
     construct = seeds.of("construct", 0, 0)
     trusted: list[Worker] = session.trusted
+    probe = _on_gpu(options)
     try:
         oracle, summary = session.start_oracle(seed=construct)
         baselines = {}
@@ -88,6 +87,7 @@ def _set_up(options: Options, session: Session, *, timed: bool) -> tuple[Trial, 
             baselines["compile"] = session.start_baseline("compile", seed=construct, compiled=True)
             session.primer = timing.Primer(oracle, baselines["compile"], seeds=seeds)
         yardstick = session.start_yardstick(summary["state"]) if options.policy == "strict" else None
+        quiet_before = probe is None or _settled(session, probe)
     except WorkerFailure as failure:
         raise blame(failure, trusted=True) from failure
     try:
@@ -103,11 +103,14 @@ def _set_up(options: Options, session: Session, *, timed: bool) -> tuple[Trial, 
         nursery=session.nursery,
         trusted=trusted,
         seeds=seeds,
+        target=options.target,
         policy=options.policy,
         precision=options.precision,
         controls=Controls(precision=options.precision),
         yardstick=yardstick,
+        quiet=probe,
     )
+    trial.notes["quiet_before"] = quiet_before
     trial.notes["weights"] = any(
         layout["dtype"].startswith(("float", "bfloat", "complex")) for _, layout in summary["state"]
     )
@@ -115,6 +118,23 @@ def _set_up(options: Options, session: Session, *, timed: bool) -> tuple[Trial, 
     trial.notes["own_code"] = session.own_code()
     challenge.sweep(session.nursery, trusted=trusted)
     return trial, baselines
+
+
+def _on_gpu(options: Options) -> quiet.Probe | None:
+    if options.target == "cpu":
+        return None
+    try:
+        cuda_driver.start()
+        return quiet.Probe()
+    except Exception as error:
+        raise Unjudgeable("task.no_cuda_device", f"the GPU cannot be used: {error}") from error
+
+
+def _settled(session: Session, probe: quiet.Probe) -> bool:
+    """Whether the GPU is quiet before the submission exists. The compiled baseline has made its first call by then."""
+    if session.primer is not None:
+        session.primer.wait()
+    return probe.is_quiet()
 
 
 def _same_state(expected: list[Any], loaded: Any) -> None:
@@ -170,18 +190,7 @@ def _last_looks(trial: Trial, times: samples.Times | None) -> None:
         calls = times.calls
         footprint.check(trial, again=lambda: correctness.play(trial, Round("timed", items=min(calls, 8))))
         correctness.play(trial, Round("last", items=2, weights="redraw"))
-    if trial.policy == "strict":
+    if trial.policy == "strict" or trial.target == "cuda":
         correctness.watched(trial)
+    if trial.policy == "strict":
         evidence.check_mappings(trial)
-
-
-def device() -> dict[str, Any]:
-    """What the verdict says about the machine."""
-    return {
-        "kind": "cpu",
-        "name": evidence.cpu_name(),
-        "cores": len(os.sched_getaffinity(0)),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "capability": torch.backends.cpu.get_cpu_capability(),
-    }

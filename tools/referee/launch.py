@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +26,9 @@ HEAP: Final = {
 # pointwise operators took 18 to 66 ms a call, with 2,000 turns 5 to 17 ms (two cores, three other busy processes).
 # That would make every kernel with fewer barriers look faster than it is.
 SPIN: Final = {"GOMP_SPINCOUNT": "2000"}
-PASSED_ON: Final = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES")
+PASSED_ON: Final = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES", "TRITON_LIBCUDA_PATH",
+)  # fmt: skip
 START_LIMIT_S: Final = 120.0
 PEEK_BYTES: Final = 1 << 17
 ERROR_TAIL: Final = 600
@@ -52,6 +55,7 @@ class Window:
     cpu_ns: int
     waited_ns: int
     reply: protocol.Received
+    sealed: Any = None  # what the referee took from the stopped worker before the clock ended
 
 
 @dataclass
@@ -61,7 +65,8 @@ class Worker:
     name: str
     pid: int
     channel: socket.socket
-    memory: int
+    store: memory.Memory
+    descriptors: tuple[int, ...]
     maps: int
     table: int | None
     errors: int
@@ -83,12 +88,19 @@ class Worker:
         self._hold()
         return self._checked(reply)
 
-    def window(self, *, timeout_s: float, **fields: Any) -> Window:
-        """Let the stopped worker run one batch; the clock ends when all its threads are seen stopped."""
+    def window(
+        self, *, timeout_s: float, seal: Callable[[protocol.Received], Any] | None = None, **fields: Any
+    ) -> Window:
+        """Let the stopped worker run one batch; the clock ends when all its threads are seen stopped.
+
+        A stopped process may still have work on a GPU: there the clock ends when `seal` has taken its samples of the
+        outputs.
+        """
         assert self.stopped
         try:
             protocol.send(self.channel, {"op": "go", **fields})
-            freeze.spread(self.pid)
+            if seal is None:
+                freeze.spread(self.pid)
             before = freeze.scheduled_ns(self.pid)
             start = time.perf_counter_ns()
             deadline = time.monotonic() + timeout_s
@@ -96,6 +108,9 @@ class Worker:
                 self._let_go()
                 ready, _, _ = select.select([self.channel], [], [], max(0.0, deadline - time.monotonic()))
                 replied = time.perf_counter_ns()
+                if seal is not None and ready and self._whole_reply():
+                    os.kill(self.pid, signal.SIGSTOP)  # what a thread still does now comes too late for the seal
+                    break
                 self._hold()
                 end = time.perf_counter_ns()
                 if ready and self._whole_reply():
@@ -105,6 +120,13 @@ class Worker:
             reply = protocol.receive(self.channel, timeout_s=1.0)
         except Exception as error:
             raise self._failure(error, "go") from error
+        sealed = None
+        if seal is not None:
+            try:
+                sealed = seal(self._checked(reply))
+                end = time.perf_counter_ns()
+            finally:
+                self._held("go")
         after = freeze.scheduled_ns(self.pid)
         return Window(
             wall_ns=end - start,
@@ -112,6 +134,7 @@ class Worker:
             cpu_ns=after[0] - before[0],
             waited_ns=after[1] - before[1],
             reply=self._checked(reply),
+            sealed=sealed,
         )
 
     def _whole_reply(self) -> bool:
@@ -134,6 +157,12 @@ class Worker:
     def _hold(self) -> None:
         freeze.stop(self.pid)
         self.stopped = True
+
+    def _held(self, op: str) -> None:
+        try:
+            self._hold()
+        except Exception as error:
+            raise self._failure(error, op) from error
 
     def _checked(self, reply: protocol.Received) -> protocol.Received:
         error = reply.fields.get("error")
@@ -187,7 +216,7 @@ class Worker:
             with contextlib.suppress(OSError):
                 os.kill(self.pid, signal.SIGKILL)
         ending = self.nursery.reap(self.pid)
-        for number in (self.memory, self.maps, self.errors, *(() if self.table is None else (self.table,))):
+        for number in (*self.descriptors, self.maps, self.errors):
             os.close(number)
         self.channel.close()
         return ending
@@ -208,7 +237,8 @@ def _ends_by_itself(pid: int) -> bool:
 class Nursery:
     """The template process and the workers that were forked from it."""
 
-    def __init__(self, *, threads: int) -> None:
+    def __init__(self, *, threads: int, target: str) -> None:
+        self.target = target
         self.workers: list[Worker] = []
         self.found: list[int] = []
         ours, theirs = socket.socketpair()
@@ -254,13 +284,15 @@ class Nursery:
         theirs.close()
         os.close(errors_in)
         pid = int(protocol.receive(self.control, timeout_s=START_LIMIT_S).fields["pid"])
+        descriptor, table = _opened(pid), pages.open_table(pid)
         worker = Worker(
             name=name,
             pid=pid,
             channel=ours,
-            memory=_opened(pid),
+            store=memory.HostMemory(descriptor) if self.target == "cpu" else memory.DeviceMemory(),
+            descriptors=(descriptor,) if table is None else (descriptor, table),
             maps=os.open(f"/proc/{pid}/maps", os.O_RDONLY | os.O_CLOEXEC),
-            table=pages.open_table(pid),
+            table=table,
             errors=errors,
             nursery=self,
         )
@@ -305,7 +337,10 @@ def _opened(pid: int) -> int:
 def environment(threads: int) -> dict[str, str]:
     """The whole environment of template and workers; nothing else is inherited."""
     kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    path = f"{Path(sys.executable).parent}:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin"
+    # What comes with the sandbox (a compiler in a place of its own, say) is searched last.
+    path = (
+        f"{Path(sys.executable).parent}:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin:{os.environ.get('PATH', '')}"
+    )
     return {
         "PATH": path,
         "LANG": "C.UTF-8",

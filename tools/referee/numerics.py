@@ -21,6 +21,7 @@ FEW: Final = 64  # elements: the reference's own error is then a chance value, s
 FLOOR_MAX_ULP: Final = {"full": 64.0, "half": 4.0, "double": 4096.0}
 FLOOR_RMS_ULP: Final = {"full": 16.0, "half": 2.0, "double": 1024.0}
 BLOCK: Final = 1 << 15
+DEVICE_BLOCK: Final = 1 << 25
 SUMMED_ULP: Final = 0.5  # of a sequential sum: rounding errors add up like the root of the number of terms
 HALVES: Final = (torch.float16, torch.bfloat16)
 DOUBLES: Final = (torch.float64, torch.complex128)
@@ -106,7 +107,7 @@ def _rounding(output: torch.Tensor, truth: torch.Tensor, left_out: torch.Tensor 
     width = output.shape[-1] if output.dim() > 1 else output.numel()
     got, want = output.reshape(-1, width), truth.reshape(-1, width)
     hidden = None if left_out is None else left_out.reshape(-1, width)
-    step = max(1, BLOCK // width)
+    step = max(1, (BLOCK if output.device.type == "cpu" else DEVICE_BLOCK) // width)
     overall = _rms_of(want, hidden, step)
     largest = total = 0.0
     for start in range(0, got.shape[0], step):

@@ -1,16 +1,18 @@
-"""Which torch operators ran during a call, from two sources: the dispatcher mode of this thread and the profiler of
-all threads.
+"""Which torch operators and which GPU kernels ran during a call: the dispatcher mode of this thread and the profiler
+of all threads.
 
 Evidence from inside the submission's process: honest code cannot avoid it, code that is hostile to it can. What stands
 behind it is outside: page tables, undefined symbols of the rebuilt module, and files that are mapped executable.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
+
+NAME: Final = 400
 
 # Private in torch; without it the profiler sees this thread only.
 _Config = getattr(torch._C._profiler, "_ExperimentalConfig", None)
@@ -26,14 +28,26 @@ class _Log(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         return func(*args, **(kwargs or {}))
 
 
-def watched(run: Callable[[], list[Any]]) -> tuple[list[str], list[Any]]:
-    """Names of the operators seen (`aten.mm.default` from the mode, `aten::mm` from the profiler) and what `run`
-    returned.
+def watched(run: Callable[[], list[Any]], *, device: str) -> tuple[list[str], list[list[Any]] | None, list[Any]]:
+    """Names of the operators seen (`aten.mm.default` from the mode, `aten::mm` from the profiler), on a GPU every
+    kernel as [name, calls, microseconds], and what `run` returned.
     """
     options: dict[str, Any] = {}
     if _Config is not None:
         options["experimental_config"] = _Config(profile_all_threads=True)
-    with profile(activities=[ProfilerActivity.CPU], **options) as record, _Log() as log:
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
+    with profile(activities=activities, **options) as record, _Log() as log:
         outputs = run()
-    names = log.names | {event.name for event in record.events() if "::" in event.name}
-    return sorted(names), outputs
+    events = record.events()
+    names = log.names | {event.name for event in events if "::" in event.name and event.device_type.name == "CPU"}
+    return sorted(names), _kernels(events) if device == "cuda" else None, outputs
+
+
+def _kernels(events: Any) -> list[list[Any]]:
+    found: dict[str, list[float]] = {}
+    for event in events:
+        if event.device_type.name == "CUDA" and not event.name.startswith("ProfilerStep"):
+            entry = found.setdefault(event.name, [0, 0.0])
+            entry[0] += 1
+            entry[1] += event.time_range.elapsed_us()
+    return [[name[:NAME], count, round(us, 3)] for name, (count, us) in sorted(found.items())]

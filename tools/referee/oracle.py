@@ -15,15 +15,25 @@ WIDER: Final = {
     torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
     torch.complex64: torch.complex128,
 }  # fmt: skip
+NO_MEMORY: Final = ("can't allocate memory", "CUDA out of memory")
 MANTISSA_BITS: Final = {torch.float32: 23}
 Reply = tuple[protocol.Message, bytes, tuple[int, ...]]
+Pack = Callable[[list[torch.Tensor]], tuple[protocol.Message, tuple[int, ...]]]
 
 
 class Oracle:
     """The task's module in this process, its current and previous weights, and the inputs of the current batch."""
 
-    def __init__(self, text: str, *, seed: int) -> None:
-        self.task = loading.load_task(text)
+    def __init__(
+        self,
+        text: str,
+        *,
+        seed: int,
+        device: str = "cpu",
+        pack: Pack = arena.pack_for_referee,
+    ) -> None:
+        self.task = loading.load_task(text, device=device)
+        self.pack = pack
         self.seed = seed
         self.init = _guarded("get_init_inputs", lambda: self.task.init_inputs(seed=seed))
         self.model: torch.nn.Module = _guarded("Model(*get_init_inputs())", lambda: self.task.build(seed=seed))
@@ -34,7 +44,7 @@ class Oracle:
             "inputs": self.inputs,
             "weights": self.weights,
             "expected": self.expected,
-            "adopt": self.adopt,
+            "adopted": self.adopted,
         }
 
     def summary(self) -> protocol.Message:
@@ -62,11 +72,11 @@ class Oracle:
             except tree.Unsupported as error:
                 raise loading.LoadError("task.bad_inputs", f"get_inputs() returns {error}") from error
             self.items.append((spec, [_scaled(leaf.detach(), request.fields["scale"]) for leaf in leaves]))
-        descriptor, offsets = arena.pack([leaf for _, leaves in self.items for leaf in leaves])
+        packed, descriptors = self.pack([leaf for _, leaves in self.items for leaf in leaves])
         specs = [spec for spec, _ in self.items]
         if all(spec == specs[0] for spec in specs):
             specs = specs[:1]
-        return {"ok": True, "specs": specs, "count": len(self.items), "offsets": offsets}, b"", (descriptor,)
+        return {"ok": True, "specs": specs, "count": len(self.items), **packed}, b"", descriptors
 
     def weights(self, request: protocol.Received) -> Reply:
         """The next weights: `initial`, or redrawn and perturbed; the state_dict goes back."""
@@ -76,15 +86,11 @@ class Oracle:
         self.wide = None
         state = self.model.state_dict()
         values = [value.contiguous() for value in state.values()]
-        descriptor, offsets = arena.pack(values)
-        return {"ok": True, "state": loading.describe_state(self.model), "offsets": offsets}, b"", (descriptor,)
+        packed, descriptors = self.pack(values)
+        return {"ok": True, "state": loading.describe_state(self.model), **packed}, b"", descriptors
 
-    def adopt(self, request: protocol.Received) -> Reply:
-        """Weights that the referee made itself."""
-        fields = request.fields
-        held = arena.Arena(request.descriptors[0], offsets=fields["offsets"])
-        state = {name: held.tensor(index, layout=layout) for index, (name, layout) in enumerate(fields["state"])}
-        self.model.load_state_dict(state, strict=True)
+    def adopted(self, request: protocol.Received) -> Reply:
+        """Weights that the referee made itself have been loaded."""
         self.wide = None
         return {"ok": True}, b"", ()
 
@@ -118,8 +124,8 @@ class Oracle:
                 tensors += leaves
                 if variant == "float32":
                     notes.append(note)
-        descriptor, offsets = arena.pack(tensors)
-        return {"ok": True, "found": found, "notes": notes, "offsets": offsets}, b"", (descriptor,)
+        packed, descriptors = self.pack(tensors)
+        return {"ok": True, "found": found, "notes": notes, **packed}, b"", descriptors
 
     def _variant(self, variant: str, index: int) -> tuple[tree.Spec | None, list[torch.Tensor], protocol.Message]:
         if variant in ("float64", "noise", "previous_weights", "again") or variant.startswith("bits"):
@@ -165,7 +171,7 @@ def _guarded(what: str, call: Callable[[], Any]) -> Any:
     except MemoryError as error:
         raise loading.LoadError("task.out_of_memory", f"{what}: out of memory") from error
     except Exception as error:
-        code = "task.out_of_memory" if "can't allocate memory" in str(error) else "task.raises"
+        code = "task.out_of_memory" if any(text in str(error) for text in NO_MEMORY) else "task.raises"
         raise loading.LoadError(code, f"{what}: {type(error).__name__}: {error}") from error
 
 
@@ -213,7 +219,7 @@ def _noisy(value: torch.Tensor) -> torch.Tensor:
     if not value.is_floating_point():
         return value
     epsilon = torch.finfo(value.dtype).eps / 2
-    return (value * (1 + epsilon * torch.randint(-1, 2, value.shape))).to(value.dtype)
+    return (value * (1 + epsilon * torch.randint(-1, 2, value.shape, device=value.device))).to(value.dtype)
 
 
 def _rounded(value: torch.Tensor, bits: int) -> torch.Tensor:

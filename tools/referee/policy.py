@@ -47,6 +47,39 @@ def check_operators(names: Iterable[str]) -> None:
         )
 
 
+# Kernels of torch that fill or copy: what allocation and `contiguous` launch.
+_ALLOWED_KERNEL: Final = re.compile(r"FillFunctor|direct_copy_kernel|^Mem(cpy|set)\b")
+_TORCH_KERNEL: Final = re.compile(
+    r"at::native|at::cuda|at_cuda_detail|c10::cuda|pytorch_flash|fmha_|flash_fwd|triton_(poi|red|per|tem|for)_fused_"
+)
+# Allowed on target cuda when own native code calls them: GEMM and convolution.
+_VENDOR_KERNEL: Final = re.compile(
+    r"cublas|cutlass|gemm|gemv|cudnn|xmma|implicit_convolve|splitKreduce|winograd|nvjet", re.IGNORECASE
+)
+
+
+def check_kernels(kernels: list[tuple[str, int, float]], *, strict: bool) -> dict[str, float]:
+    """Raise under strict for kernels of torch or of torch.compile that computed; otherwise microseconds by owner."""
+    found = sorted({name for name, _, _ in kernels if _TORCH_KERNEL.search(name) and not _ALLOWED_KERNEL.search(name)})
+    if found and strict:
+        raise Rejected(
+            "policy.torch_op",
+            f"torch's kernels computed: {', '.join(name[:120] for name in found[:4])}; under policy strict the forward "
+            "computes with its own compiled functions only",
+        )
+    if not kernels:
+        raise Rejected(
+            "policy.no_kernel",
+            "the profiler saw no kernel on the GPU during forward: nothing was computed there, or the profiler was "
+            "kept from seeing it",
+        )
+    shares = {"own": 0.0, "vendor": 0.0, "torch": 0.0}
+    for name, _, us in kernels:
+        torch_own = _TORCH_KERNEL.search(name) or _ALLOWED_KERNEL.search(name)
+        shares["torch" if torch_own else "vendor" if _VENDOR_KERNEL.search(name) else "own"] += us
+    return shares
+
+
 def _parsed(name: str) -> tuple[str, str]:
     match = _NAME.match(name)
     return (match.group(1), match.group(2)) if match else ("", name)

@@ -7,7 +7,8 @@ import os
 import sys
 from typing import Any, Final
 
-from referee.examine import Findings, device
+from referee import machine
+from referee.examine import Findings
 from referee.options import Options
 from referee.samples import Times
 
@@ -67,7 +68,7 @@ def verdict(options: Options, findings: Findings) -> dict[str, Any]:
         "target": options.target,
         "policy": options.policy,
         "precision": options.precision,
-        "device": device(),
+        "device": machine.describe(options.target),
         "evidence": evidence,
     }
 

@@ -34,6 +34,7 @@ class Times:
     copy_gb_per_s: float = 0.0
     output_bytes: int = 0
     foreign_share: float = 0.0
+    protocol_share: list[float] = field(default_factory=list)  # of eager's windows
 
     def quiet(self) -> list[int]:
         """Rounds in which nobody waited for a CPU; all rounds where too few are quiet."""
@@ -84,6 +85,7 @@ def report(times: Times) -> dict[str, Any]:
             name: [round(sample.waited_share, 4) for sample in side] for name, side in times.samples.items()
         },
         "foreign_cpu_share": round(times.foreign_share, 3),
+        "protocol_share": round(statistics.median(times.protocol_share), 4) if times.protocol_share else None,
         "quiet": times.is_quiet(),
         "rounds_used": times.quiet(),
         "against_itself": None if itself is None else itself.report(),

@@ -34,7 +34,7 @@ class Session:
         self.fresh_build = fresh_build
         self.folder = Path(tempfile.mkdtemp(prefix="judge-"))
         self.threads = len(os.sched_getaffinity(0))
-        self.nursery = Nursery(threads=self.threads)
+        self.nursery = Nursery(threads=self.threads, target=options.target)
         self.trusted: list[Worker] = []
         self.build_report: dict[str, Any] | None = None
         self.submission_sha256 = ""
@@ -49,8 +49,8 @@ class Session:
 
     def begin(self) -> None:
         """Stage the submission and build it meanwhile; building runs no code of it."""
-        if self.options.target == "cuda":
-            _refuse_cuda()
+        if self.options.target == "cuda" and not Path("/dev/nvidiactl").exists():
+            raise Unjudgeable("task.no_cuda_device", "target cuda needs an NVIDIA GPU, and this machine shows none")
         if not self.options.workspace.is_dir():
             raise Rejected("load.no_model_new", "the workspace is no folder")
         try:
@@ -178,6 +178,8 @@ class Session:
             hostile=hostile,
             environment=environment,
             threads=self.threads,
+            target=self.options.target,
+            precision=self.options.precision,
             file_bytes=FILE_BYTES,
             memory_bytes=_memory_limit() if hostile and self.options.target == "cpu" else None,
             timeout_s=30.0,
@@ -189,7 +191,8 @@ class Session:
         """Folders from which the submission's worker may map code: the fresh module, and what load_inline built
         there.
         """
-        return str(self.folder / "module"), str(self.folder / "submission-home" / "extensions")
+        home = self.folder / "submission-home"
+        return str(self.folder / "module"), str(home / "extensions"), str(home / "triton")
 
     def mark(self, name: str) -> None:
         self.marks[name] = round(time.monotonic() - self.started, 3)
@@ -202,17 +205,6 @@ class Session:
         freeze.kill_all(os.getpid(), known=[], free=[])
         with contextlib.suppress(RecursionError):  # a submission can nest folders deeply
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _refuse_cuda() -> None:
-    """The protocol is the same; what is missing is a way for the referee to read and write a stopped worker's device
-    memory (see `place` and `read_outputs` in challenge.py, the two places that touch memory).
-    """
-    if not Path("/dev/nvidia0").exists():
-        raise Unjudgeable("task.no_cuda_device", "target cuda needs an NVIDIA GPU, and this machine shows none")
-    raise Unjudgeable(
-        "runtime.referee", "outputs in device memory cannot be read yet: nothing can be said on target cuda"
-    )
 
 
 def _memory_limit() -> int:

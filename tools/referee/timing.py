@@ -19,10 +19,10 @@ from typing import Final
 
 import torch
 
-from referee import challenge, compare, correctness, diagnosis, noise, tree, truth
+from referee import challenge, compare, correctness, cuda_driver, diagnosis, memory, noise, tree, truth
 from referee.challenge import Answer, Batch, State
 from referee.correctness import ORACLE_LIMIT_S, Trial
-from referee.launch import Worker
+from referee.launch import Window, Worker
 from referee.outcome import Rejected, Unjudgeable
 from referee.samples import FEWEST_ROUNDS, Sample, Times
 from referee.seeds import Seeds
@@ -30,6 +30,8 @@ from referee.seeds import Seeds
 BATCH_S: Final = 0.030
 LONGEST_BATCH_S: Final = 1.0
 BATCH_BYTES: Final = 320 << 20
+DEVICE_SHARE: Final = 0.15  # of a GPU's free memory that one batch's inputs and outputs may take
+DEVICE_COMPARED: Final = (32, 1 << 30)  # items and bytes of a batch that are compared on a GPU
 MOST_ITEMS: Final = 2000
 MOST_ROUNDS: Final = 40
 TIGHT: Final = 0.008  # relative half-width of both intervals at which more rounds say nothing new
@@ -43,7 +45,7 @@ FLOOR: Final = 8.0  # times the measured copying speed: no kernel writes its out
 def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, marks: Callable[[str], None]) -> Times:
     """Warm up, find the batch size, then rounds until the intervals are tight or the budget is spent."""
     sides = {**baselines, "submission": trial.submission}
-    times = Times(samples={name: [] for name in sides}, copy_gb_per_s=copy_speed())
+    times = Times(samples={name: [] for name in sides}, copy_gb_per_s=copy_speed(trial.target))
     state = challenge.draw_weights(
         trial.oracle, mode="redraw", seed=trial.seeds.of("weights", 10_000, 0), timeout_s=ORACLE_LIMIT_S
     )
@@ -81,6 +83,8 @@ class Primer:
 
     def _run(self) -> None:
         try:
+            if isinstance(self._worker.store, memory.DeviceMemory):
+                cuda_driver.start()  # the context becomes this thread's
             placed = challenge.place(self._worker, self._batch, perturb=0)
             challenge.run(self._worker, self._batch, placed, timeout_s=COMPILE_LIMIT_S)
         except Exception as error:
@@ -118,7 +122,7 @@ def _warm_up(trial: Trial, sides: dict[str, Worker], state: State) -> dict[str, 
             batch = challenge.draw(
                 trial.oracle, seeds=trial.seeds.many(f"warm-{name}", attempt, count), timeout_s=ORACLE_LIMIT_S
             )
-            placed = challenge.place(worker, batch, perturb=0, weights=state)
+            placed = challenge.place(worker, batch, perturb=0, weights=state, outputs=trial.spec)
             limit = COMPILE_LIMIT_S if name == "compile" else correctness.FIRST_LIMIT_S + 200 * trial.item_s * count
             answer = challenge.run(worker, batch, placed, timeout_s=limit)
             if attempt:
@@ -137,11 +141,17 @@ def _batch_size(trial: Trial, estimates: dict[str, float], state: State, times: 
     wanted = BATCH_S / min(estimates.values())
     limits = (
         LONGEST_BATCH_S / max(estimates.values()),
-        BATCH_BYTES / max(times.batch_bytes, 1),
+        _most_bytes(trial.target) / max(times.batch_bytes, 1),
         1.5 / drawing_s,
         MOST_ITEMS,
     )
     return max(1, math.ceil(min(wanted, *limits)))
+
+
+def _most_bytes(target: str) -> float:
+    if target == "cpu":
+        return BATCH_BYTES
+    return DEVICE_SHARE * float(torch.cuda.mem_get_info()[0])
 
 
 def play_round(
@@ -153,7 +163,7 @@ def play_round(
     order = list(sides)
     if number % 2:
         order.reverse()
-    chosen = _secret_sample(batch, times)
+    chosen = _secret_sample(batch, times, trial.target)
     outputs: dict[str, dict[int, list[torch.Tensor]]] = {}
     answers: dict[str, Answer] = {}
     changed: dict[int, list[bool]] = {}
@@ -162,12 +172,16 @@ def play_round(
         in_place = state if name != "submission" or trial.policy == "strict" else None
         if in_place is None:
             challenge.load_weights(worker, state, timeout_s=correctness.FIRST_LIMIT_S)
-        placed = challenge.place(worker, batch, perturb=0, weights=in_place)
+        placed = challenge.place(worker, batch, perturb=0, weights=in_place, outputs=trial.spec)
+        _require_quiet(trial, blaming=name)
         limit = 10.0 + 100 * LONGEST_BATCH_S
         answers[name] = challenge.run(worker, batch, placed, timeout_s=limit)
         if record:
             times.samples[name].append(_sample(answers[name], times.calls))
+            if name == "eager":
+                times.protocol_share.append(_protocol_share(answers[name].window))
         if name == "compile":
+            challenge.overwrite_outputs(worker, answers[name])
             continue
         if name == "submission":
             challenge.sweep(trial.nursery, trusted=trial.trusted)
@@ -176,15 +190,23 @@ def play_round(
             outputs[name] = {index: challenge.read_outputs(worker, answers[name], index) for index in chosen}
             if name == "submission":
                 changed = {index: challenge.input_changed(worker, batch, answers[name], index) for index in chosen[:2]}
+                challenge.check_seal(worker, answers[name])
             else:
                 untouched = {
                     index: challenge.input_changed(worker, batch, answers[name], index) for index in chosen[:2]
                 }
+                challenge.overwrite_outputs(worker, answers[name])
     for index, found in changed.items():
         correctness.check_inputs(found, untouched[index])
     _compare(trial, batch, state, answers, outputs, chosen)
     times.compared += len(chosen)
     times.order.append("".join(name[0] for name in order))
+
+
+def _protocol_share(window: Window) -> float:
+    """Share of a window that was not the batch, by the trusted worker's own clock."""
+    busy_ns = window.reply.fields.get("busy_ns")
+    return 1.0 - busy_ns / window.wall_ns if isinstance(busy_ns, int) else 0.0
 
 
 def _sample(answer: Answer, calls: int) -> Sample:
@@ -197,9 +219,23 @@ def _sample(answer: Answer, calls: int) -> Sample:
     )
 
 
-def _secret_sample(batch: Batch, times: Times) -> list[int]:
+def _require_quiet(trial: Trial, *, blaming: str) -> None:
+    """All workers are stopped: whatever keeps the GPU busy now, the submission has left there, or another program."""
+    if trial.quiet is None or trial.quiet.is_quiet():
+        return
+    if trial.notes["quiet_before"]:
+        raise Rejected(
+            "tamper.device_work",
+            f"kernels of the submission ran on on the GPU while it was stopped (found before {blaming}'s turn)",
+        )
+    raise Unjudgeable("runtime.device_busy", "other programs keep the GPU busy: nothing can be timed on it")
+
+
+def _secret_sample(batch: Batch, times: Times, target: str) -> list[int]:
     """Items to compare, the last one first; all where that is quick."""
     affordable = int(SAMPLE_S * 1e9 / (1 + 4 * times.output_bytes))  # about 2 ns a byte to read and compare both sides
+    if target == "cuda":
+        affordable = min(DEVICE_COMPARED[0], DEVICE_COMPARED[1] // max(times.output_bytes, 1))
     count = min(batch.count, max(4, affordable))
     last = batch.count - 1
     others = random.SystemRandom().sample(range(last), count - 1)
@@ -261,13 +297,8 @@ def _second_look(
 
 def adopt(oracle: Worker, state: State) -> None:
     """Give the reference worker the weights that the referee has nudged."""
-    oracle.call(
-        "adopt",
-        descriptors=(state.arena.descriptor,),
-        state=state.entries,
-        offsets=state.arena.offsets,
-        timeout_s=ORACLE_LIMIT_S,
-    )
+    challenge.load_weights(oracle, state, timeout_s=ORACLE_LIMIT_S)
+    oracle.call("adopted", timeout_s=ORACLE_LIMIT_S)
 
 
 def nudge(state: State) -> None:
@@ -283,7 +314,7 @@ def nudge(state: State) -> None:
         flat = values.view(-1)
         start = random.SystemRandom().randrange(max(1, flat.numel() - WINDOW))
         part = flat[start : start + WINDOW]
-        part.mul_(torch.rand(part.shape).mul_(0.2).add_(0.9).to(part.dtype))
+        part.mul_(torch.rand(part.shape, device=part.device).mul_(0.2).add_(0.9).to(part.dtype))
 
 
 def _tight(times: Times, number: int) -> bool:
@@ -296,16 +327,32 @@ def _tight(times: Times, number: int) -> bool:
     return True
 
 
-def copy_speed() -> float:
-    """GB/s that a copy writes on this machine, all threads."""
-    source, target = torch.empty(1 << 24), torch.empty(1 << 24)
+def copy_speed(target: str) -> float:
+    """GB/s that a copy writes on this machine, all threads, or on its GPU."""
+    if target == "cuda":
+        return _device_copy_speed()
+    source, copy = torch.empty(1 << 24), torch.empty(1 << 24)
     source.fill_(1.0)
-    target.fill_(2.0)
+    copy.fill_(2.0)
     best = math.inf
     for _ in range(3):
         started = time.perf_counter()
-        target.copy_(source)
+        copy.copy_(source)
         best = min(best, time.perf_counter() - started)
+    return float(source.numel() * 4 / best / 1e9)
+
+
+def _device_copy_speed() -> float:
+    source = torch.ones(1 << 26, device="cuda")
+    copy = torch.empty_like(source)
+    best = math.inf
+    for _ in range(5):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        copy.copy_(source)
+        end.record()
+        end.synchronize()
+        best = min(best, start.elapsed_time(end) / 1e3)
     return float(source.numel() * 4 / best / 1e9)
 
 

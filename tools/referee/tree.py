@@ -123,7 +123,7 @@ def view_as(raw: torch.Tensor, layout: Spec) -> torch.Tensor:
     """The tensor of this layout at the start of a one-dimensional uint8 tensor."""
     dtype = DTYPES[layout["dtype"]]
     if not layout["bytes"]:
-        return torch.empty(layout["shape"], dtype=dtype)
+        return torch.empty(layout["shape"], dtype=dtype, device=raw.device)
     return raw[: layout["bytes"]].view(dtype).as_strided(layout["shape"], layout["stride"])
 
 

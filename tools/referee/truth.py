@@ -64,7 +64,7 @@ def fetch(oracle: Worker, *, items: list[int], precision: str, extra: list[str],
     """Ask the reference worker; `extra` names further variants, for the first item only where outputs are large."""
     main = _ask(oracle, ["float32", "float64"], items, timeout_s)
     specs = [spec for spec in main.fields["found"]["float32"] if spec is not None]
-    arena = Arena(main.descriptors[0], offsets=main.fields["offsets"])
+    arena = Arena.received(oracle, main)
     cursor = iter(range(len(main.fields["offsets"])))
     reference = [_take(arena, spec, cursor) for spec in main.fields["found"]["float32"]]
     widened = [None if spec is None else _take(arena, spec, cursor) for spec in main.fields["found"]["float64"]]
@@ -75,7 +75,7 @@ def fetch(oracle: Worker, *, items: list[int], precision: str, extra: list[str],
     few = all(leaf.numel() < numerics.FEW for leaf in reference[0])
     asked = items if few else items[:1]
     side = _ask(oracle, names, asked, timeout_s)
-    arena = Arena(side.descriptors[0], offsets=side.fields["offsets"])
+    arena = Arena.received(oracle, side)
     cursor = iter(range(len(side.fields["offsets"])))
     variants: dict[str, list[Leaves | None]] = {}
     for name in names:

@@ -27,8 +27,8 @@ def perturb(model: torch.nn.Module, *, seed: int, fresh_names: set[str]) -> None
 
 
 def _perturbed(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    factor = torch.rand(value.shape, generator=generator, dtype=torch.float64) + 0.5
-    shift = torch.randn(value.shape, generator=generator, dtype=torch.float64) * 0.25
+    factor = torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.device) + 0.5
+    shift = torch.randn(value.shape, generator=generator, dtype=torch.float64).to(value.device) * 0.25
     old = value.double()
     return torch.where(old == 0, shift, old * factor).to(value.dtype)
 

@@ -10,6 +10,7 @@ import gc
 import os
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from referee import confine, loading, oplog, pages, protocol, tree
+from referee import announce, arena, confine, cuda_driver, loading, oplog, pages, protocol, tree
 
 M_PERTURB: Final = -6
 DETAIL: Final = 1500
@@ -34,6 +35,9 @@ class Worker:
         self.outputs: list[Any] = []
         self.incoming: dict[str, torch.Tensor] = {}
         self.pad: torch.Tensor | None = None
+        self.device = "cpu"
+        self.announcer: announce.Announcer | None = None  # where tensors lie in device memory
+        self.packed: torch.Tensor | None = None
         self.handlers: dict[str, Callable[[protocol.Received], Reply]] = {
             "seal": self.seal,
             "load_submission": self.load_submission,
@@ -64,6 +68,11 @@ class Worker:
             confine.drop_capabilities()
             confine.limit_resources(memory_bytes=fields["memory_bytes"], file_bytes=fields["file_bytes"])
             filtered = confine.filter_calls()
+        if fields["target"] == "cuda":
+            self.device = "cuda"
+            cuda_driver.start()
+            self.announcer = announce.Announcer()
+        set_precision(fields["precision"])
         return {"ok": True, "filtered": filtered}, b"", ()
 
     def load_submission(self, request: protocol.Received) -> Reply:
@@ -71,13 +80,13 @@ class Worker:
         init = tree.unflatten(fields["init"], iter(loading.tensors_from(request)))
         self.model = loading.load_submission(
             Path(fields["folder"]), module_folder=fields["module_folder"], init=init, seed=fields["seed"]
-        )
+        ).to(self.device)
         self.call = self.model
         return {"ok": True, "state": loading.describe_state(self.model)}, b"", ()
 
     def load_baseline(self, request: protocol.Received) -> Reply:
         fields = request.fields
-        task = loading.load_task(fields["text"])
+        task = loading.load_task(fields["text"], device=self.device)
         self.model = task.build(seed=fields["seed"])
         self.call = loading.compiled(self.model, mode=fields["mode"]) if fields["compile"] else self.model
         return {"ok": True, "state": loading.describe_state(self.model)}, b"", ()
@@ -86,6 +95,7 @@ class Worker:
         """Not a submission: a forward that does what policy `strict` allows, to see where that leads inside torch."""
         from referee.allowed import Allowed
 
+        torch.set_default_device(self.device)
         self.model = self.call = Allowed(request.fields["state"])
         return {"ok": True}, b"", ()
 
@@ -97,7 +107,8 @@ class Worker:
     def load_oracle(self, request: protocol.Received) -> Reply:
         from referee.oracle import Oracle
 
-        oracle = Oracle(request.fields["text"], seed=request.fields["seed"])
+        oracle = Oracle(request.fields["text"], seed=request.fields["seed"], device=self.device, pack=self.pack)
+        self.model = oracle.model
         self.handlers.update(oracle.handlers)
         return oracle.summary(), b"", ()
 
@@ -106,10 +117,10 @@ class Worker:
         self.incoming = {}
         pointers = array.array("Q")
         for name, layout in request.fields["state"]:
-            raw = torch.empty(max(layout["bytes"], 1), dtype=torch.uint8)
+            raw = torch.empty(max(layout["bytes"], 1), dtype=torch.uint8, device=self.device)
             self.incoming[name] = tree.view_as(raw, layout)
             pointers.append(raw.data_ptr())
-        return {"ok": True}, pointers.tobytes(), ()
+        return {"ok": True, "segments": self.segments()}, pointers.tobytes(), ()
 
     def take_weights(self, request: protocol.Received) -> Reply:
         loading.load_state(self.model, self.incoming)
@@ -121,30 +132,37 @@ class Worker:
         state = self.model.state_dict()
         values = [state[name] for name in request.fields["names"]]
         pointers = array.array("Q", [value.data_ptr() for value in values])
-        return {"ok": True, "layouts": [tree.layout_of(value) for value in values]}, pointers.tobytes(), ()
+        reply = {"ok": True, "layouts": [tree.layout_of(value) for value in values], "segments": self.segments()}
+        return reply, pointers.tobytes(), ()
 
     def prepare(self, request: protocol.Received) -> Reply:
         """Room for the next batch's inputs at new addresses; their content comes when the batch starts."""
         fields = request.fields
         self.items, self.outputs = [], []
         ctypes.CDLL(None).mallopt(ctypes.c_int(M_PERTURB), ctypes.c_int(fields["perturb"]))
-        self.pad = torch.empty(64 * fields["pad"], dtype=torch.uint8)
+        if self.announcer is not None:
+            _claim_and_free(fields["room"], count=int(fields["count"]), perturb=fields["perturb"])
+        self.pad = torch.empty(64 * fields["pad"], dtype=torch.uint8, device=self.device)
         pointers = array.array("Q")
         for spec in _specs(fields):
             leaves = []
             for layout in tree.tensors_of(spec):
-                raw = torch.empty(max(layout["bytes"], 1), dtype=torch.uint8)
+                raw = torch.empty(max(layout["bytes"], 1), dtype=torch.uint8, device=self.device)
                 leaves.append(tree.view_as(raw, layout))
                 pointers.append(raw.data_ptr())
             self.items.append(tuple(tree.unflatten(spec, iter(leaves))))
-        return {"ok": True}, pointers.tobytes(), ()
+        return {"ok": True, "segments": self.segments()}, pointers.tobytes(), ()
 
     def go(self, request: protocol.Received) -> Reply:
+        started = time.perf_counter_ns()
+        names: list[str] | None = None
+        kernels: list[list[Any]] | None = None
         if request.fields["log"]:
-            names, outputs = oplog.watched(lambda: _run(self.call, self.items))
+            names, kernels, outputs = oplog.watched(lambda: self._run_items(), device=self.device)
         else:
-            names, outputs = None, _run(self.call, self.items)
+            outputs = self._run_items()
         self.outputs = outputs
+        busy_ns = time.perf_counter_ns() - started
         try:
             pointers = array.array("Q", [torch.Tensor.data_ptr(output) for output in outputs])
         except TypeError:
@@ -156,8 +174,37 @@ class Worker:
             "exact": all(type(leaf) in (torch.Tensor, torch.nn.Parameter) for leaf in leaves),
             "bare": all(not leaf.__dict__ for leaf in leaves),
             "names": names,
+            "busy_ns": busy_ns,
         }
+        if self.announcer is not None:
+            reply["kernels"] = kernels
+            reply["devices"] = sorted({leaf.device.type for leaf in leaves})
+            reply["segments"] = self.announcer.missing(pointers)
         return reply, pointers.tobytes(), ()
+
+    def _run_items(self) -> list[Any]:
+        outputs: list[Any] = []
+        call = self.call
+        assert call is not None
+        for item in self.items:
+            outputs.append(call(*item))
+        if self.announcer is not None:
+            torch.cuda.synchronize()
+        return outputs
+
+    def segments(self) -> announce.Segments | None:
+        return None if self.announcer is None else self.announcer.everything()
+
+    def pack(self, tensors: list[torch.Tensor]) -> tuple[protocol.Message, tuple[int, ...]]:
+        """Tensors for the referee: a descriptor on the CPU; in device memory they stay here until the next are
+        packed.
+        """
+        if self.announcer is None:
+            return arena.pack_for_referee(tensors)
+        self.packed = None
+        self.packed, offsets = arena.pack_on_device(tensors)
+        place = {"packed": self.packed.data_ptr(), "packed_bytes": self.packed.numel()}
+        return {"offsets": offsets, "segments": self.segments(), **place}, ()
 
     def describe(self, request: protocol.Received) -> Reply:
         """Layouts of all outputs of the last batch, once where they are all the same."""
@@ -169,11 +216,22 @@ class Worker:
         return {"ok": True, "specs": specs, "exact": exact}, b"", ()
 
 
-def _run(call: Any, items: list[tuple[Any, ...]]) -> list[Any]:
-    outputs: list[Any] = []
-    for item in items:
-        outputs.append(call(*item))
-    return outputs
+def _claim_and_free(sizes: list[int], *, count: int, perturb: int) -> None:
+    """Make torch's allocator hold memory for this many outputs, so that none has to be asked for inside the clock,
+    and leave a pattern in it, as malloc does on the CPU.
+    """
+    held = [torch.empty(max(size, 1), dtype=torch.uint8, device="cuda") for _ in range(count) for size in sizes]
+    if perturb:
+        for block in held:
+            block.fill_(perturb ^ 0xFF)
+
+
+def set_precision(precision: str) -> None:
+    """The same flags in every worker; torch itself lets cuDNN use TF32 by default."""
+    torch.backends.cuda.matmul.allow_tf32 = precision != "strict"
+    torch.backends.cudnn.allow_tf32 = precision != "strict"
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = precision == "bf16"
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = precision == "bf16"
 
 
 def _specs(fields: protocol.Message) -> list[tree.Spec]:
