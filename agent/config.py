@@ -12,7 +12,7 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -91,6 +91,14 @@ class SandboxConfig(_Section):
     """Docker image; empty = the one that `agent image build` made for the target."""
     python: str = ""
     """bubblewrap, none: interpreter that has torch; empty = the one that runs `agent`."""
+    image_python: str = ""
+    """docker: interpreter in the image that has torch; empty = the one that the image names."""
+    gpu: Literal["auto", "toolkit", "cdi", "nodes"] = "auto"
+    """docker, target cuda: NVIDIA toolkit, CDI device, or device nodes with the driver's files read-only."""
+    mounts: tuple[Annotated[str, Field(pattern=r"^/[^:]*(:/[^:]+)?$")], ...] = ()
+    """Folders or files of this machine that are shown read-only: SOURCE or SOURCE:TARGET."""
+    env: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*=")], ...] = ()
+    """NAME=VALUE for every command in a sandbox."""
     memory_gb: float = Field(8.0, gt=0)
     cpus: float | None = Field(None, gt=0)
     pids: int = Field(512, ge=16)
@@ -115,7 +123,9 @@ class LimitsConfig(_Section):
     """Kept back from time_s for the final judgement."""
     format_errors: int = Field(3, ge=1)
     repeats: int = Field(4, ge=2)
-    """Identical action and observation in a row."""
+    """Identical action and observation in a row, or circles of up to four of them."""
+    refusals: int = Field(2, ge=1)
+    """Replies in a row that decline the task; before the last one the model is told what it is about."""
     observation_chars: int = Field(10_000, ge=500)
     log_mb: int = Field(256, ge=1)
     """Largest complete log of one command on disk."""

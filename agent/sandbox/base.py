@@ -87,6 +87,8 @@ class SandboxSpec:
     workspace: Path
     workspace_read_only: bool = False
     mounts: tuple[Mount, ...] = ()
+    system: tuple[Mount, ...] = ()
+    """What programs need of this machine (compilers, a driver): read-only, mounted before the rest."""
     env: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     labels: Mapping[str, str] = field(default_factory=dict)

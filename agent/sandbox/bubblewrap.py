@@ -26,6 +26,7 @@ from agent.errors import SandboxError
 from agent.sandbox.base import WORKSPACE, Mount, SandboxSpec
 from agent.sandbox.capture import CommandOutput
 from agent.sandbox.environment import CUDA_BIN, SYSTEM_PATH, sandbox_env
+from agent.sandbox.gpu import GpuAccess, node_access
 from agent.sandbox.interpreter import Interpreter, find_interpreter
 from agent.sandbox.local import PROBE_S, LocalSandbox, enter_script
 from agent.sandbox.mounts import check_mounts, give_writable
@@ -96,6 +97,7 @@ class BubblewrapSandbox(LocalSandbox):
     def __init__(self, spec: SandboxSpec, *, program: Path, interpreter: Interpreter) -> None:
         self._program = program
         self._filter = -1
+        self._gpu = _gpu_access(spec, interpreter) if spec.gpus == "all" else None
         super().__init__(spec, interpreter)
 
     def describe(self) -> str:
@@ -105,6 +107,7 @@ class BubblewrapSandbox(LocalSandbox):
         return (
             f"bubblewrap: {self._program}, user {UID}, no network, python {self.python}, "
             f"memory {limits.memory_bytes / 2**30:g} GB, {limits.pids} processes, read-only root ({notes})"
+            + (f", GPUs by {self._gpu.detail}" if self._gpu else "")
         )
 
     def close(self) -> None:
@@ -156,7 +159,10 @@ class BubblewrapSandbox(LocalSandbox):
 
     def _env(self) -> dict[str, str]:
         path = f"{self._interpreter.path.parent}:{SYSTEM_PATH}:{CUDA_BIN}"
-        return sandbox_env(self._spec.env, path=path, cpus=self._spec.limits.cpus)
+        return sandbox_env({**self._gpu_env(), **self._spec.env}, path=path, cpus=self._spec.limits.cpus)
+
+    def _gpu_env(self) -> Mapping[str, str]:
+        return self._gpu.env if self._gpu else {}
 
     def _inner_limits(self) -> list[bytes]:
         """Set inside, where the count starts at zero: outside, other processes of the same user would count too."""
@@ -166,7 +172,7 @@ class BubblewrapSandbox(LocalSandbox):
 
     def _view(self) -> list[str]:
         """The file system, outermost mounts first."""
-        gpus = self._spec.gpus == "all"
+        gpus = self._gpu is not None
         etc = self._scratch / "etc"
         view = [*_system(etc), "--ro-bind", "/proc/sys", "/proc/sys"]
         if os.geteuid() == 0:
@@ -175,10 +181,18 @@ class BubblewrapSandbox(LocalSandbox):
         view += ["--dir", "/run", "--dir", "/var", "--symlink", "/tmp", "/var/tmp"]
         interpreter = (Mount(folder, str(folder)) for folder in self._interpreter.folders)
         shown = [mount for mount in interpreter if not mount.source.is_relative_to("/usr")]
-        for mount in (self._tmp, *shown, *(mount for mount in self._mounts if mount is not self._tmp)):
+        driver = self._gpu.mounts if self._gpu else ()
+        own = (mount for mount in self._mounts if mount is not self._tmp)
+        for mount in (*self._spec.system, *driver, self._tmp, *shown, *own):
             view += ["--ro-bind" if mount.read_only else "--bind", str(mount.source.resolve()), mount.target]
-        view += _gpu_devices() if gpus else []
+        view += _gpu_devices(self._gpu) if self._gpu else []
         return [*view, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE]
+
+
+def _gpu_access(spec: SandboxSpec, interpreter: Interpreter) -> GpuAccess:
+    """Always by the nodes: no engine stands between. The system's folders are visible anyway."""
+    system = (Path("/usr"), *(Path("/", name).resolve() for name in SYSTEM_LINKS))
+    return node_access(visible=(*system, *interpreter.folders, *(mount.source for mount in spec.system)))
 
 
 def _candidates() -> Iterator[Path]:
@@ -250,11 +264,8 @@ def _hide(names: Sequence[str], etc: Path) -> list[str]:
     return args
 
 
-def _gpu_devices() -> list[str]:
-    nodes = sorted(Path("/dev").glob("nvidia*"))
-    if not nodes:
-        raise SandboxError("no GPU on this machine: /dev has no nvidia devices", hint="use --target cpu")
-    return [part for node in nodes for part in ("--dev-bind", str(node), str(node))]
+def _gpu_devices(gpu: GpuAccess) -> list[str]:
+    return [part for node in gpu.nodes for part in ("--dev-bind", str(node), str(node))]
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from agent.sandbox.capture import HEAD_BYTES, CommandOutput
 from agent.sandbox.docker_channel import Channel, ChannelClosed, Overdue
 from agent.sandbox.engine import connect, endpoint, has_image
 from agent.sandbox.environment import CUDA_BIN, SYSTEM_PATH, sandbox_env
+from agent.sandbox.gpu import GpuAccess, Way, docker_access
 from agent.sandbox.image import LABEL_PYTHON, image_name
 from agent.sandbox.inside import read_inside, write_inside
 from agent.sandbox.labels import owner_labels
@@ -38,8 +40,13 @@ START_TIMEOUT_S: Final = 60.0
 REMOVE_TIMEOUT_S: Final = 20.0
 
 
-def open_docker(spec: SandboxSpec, *, image: str = "", target: str = "cpu") -> "DockerSandbox":
-    """Start a container. Raises SandboxError within seconds where engine, image or a mount is missing."""
+def open_docker(
+    spec: SandboxSpec, *, image: str = "", target: str = "cpu", python: str = "", gpu: Way = "auto"
+) -> "DockerSandbox":
+    """Start a container; `python` where the image's label is not to be asked, `gpu` how it gets the GPUs.
+
+    Raises SandboxError within seconds where engine, image, a mount or that way to the GPUs is missing.
+    """
     name = image or image_name(target)
     client = connect()
     try:
@@ -47,7 +54,7 @@ def open_docker(spec: SandboxSpec, *, image: str = "", target: str = "cpu") -> "
         user = _user(client)
         check_mounts(spec, readable_by_others=os.getuid() == 0 and user[0] != 0)
         give_writable(spec, user)
-        return DockerSandbox(client, spec, image=name, user=user)
+        return DockerSandbox(client, _with_gpus(client, spec, gpu), image=name, user=user, python=python)
     except BaseException:
         client.close()
         raise
@@ -58,15 +65,17 @@ class DockerSandbox:
 
     kind = "docker"
 
-    def __init__(self, client: Any, spec: SandboxSpec, *, image: str, user: tuple[int, int]) -> None:
+    def __init__(self, client: Any, opened: "_Opened", *, image: str, user: tuple[int, int], python: str = "") -> None:
+        spec = opened.spec
         self._client = client
         self._spec = spec
         self._image = image
         self._user = user
         self._dead: SandboxError | None = None
-        self._python = (client.images.get(image).labels or {}).get(LABEL_PYTHON) or "python3"
+        self._gpu = opened.gpu
+        self._python = python or (client.images.get(image).labels or {}).get(LABEL_PYTHON) or "python3"
         self._files = HostFiles(_roots(spec), WORKSPACE, user if os.getuid() == 0 else None)
-        self._id, self._channel = _start(client, spec, image=image, user=user, python=self._python)
+        self._id, self._channel = _start(client, opened, image=image, user=user, python=self._python)
         self._remove = weakref.finalize(self, _remove, client, self._id, self._channel)
         try:
             self._channel.hello(timeout_s=START_TIMEOUT_S)
@@ -113,6 +122,7 @@ class DockerSandbox:
         return (
             f"docker: engine {endpoint(self._client)}, image {self._image}, user {self._user[0]}:{self._user[1]}, "
             f"no network, memory {limits.memory_bytes / 2**30:g} GB, {limits.pids} processes, read-only root"
+            + (f", GPUs by {self._gpu.detail}" if self._gpu else "")
         )
 
     def close(self) -> None:
@@ -216,14 +226,32 @@ def _roots(spec: SandboxSpec) -> tuple[Root, ...]:
     return (workspace, *(Root(mount.target, mount.source, mount.read_only) for mount in spec.mounts))
 
 
-def _start(client: Any, spec: SandboxSpec, *, image: str, user: tuple[int, int], python: str) -> tuple[str, Channel]:
+@dataclass(frozen=True)
+class _Opened:
+    """What a container is made from, and how it gets the GPUs (None: not at all)."""
+
+    spec: SandboxSpec
+    gpu: GpuAccess | None
+
+
+def _with_gpus(client: Any, spec: SandboxSpec, way: Way) -> _Opened:
+    if spec.gpus != "all":
+        return _Opened(spec, None)
+    access = docker_access(way, client.info(), visible=spec.system)
+    env = dict(spec.env)
+    for name, value in access.env.items():
+        env[name] = f"{env[name]}:{value}" if env.get(name) else value
+    return _Opened(replace(spec, system=(*spec.system, *access.mounts), env=env), access)
+
+
+def _start(client: Any, opened: _Opened, *, image: str, user: tuple[int, int], python: str) -> tuple[str, Channel]:
     import docker
     import requests
 
-    api = client.api
+    api, spec = client.api, opened.spec
     created = ""
     try:
-        gpus = device_options(client) if spec.gpus == "all" else {}
+        gpus = opened.gpu.docker_options() if opened.gpu else {}
         created = api.create_container(
             image,
             [python, "-I", "-S", RUNNER],
@@ -256,7 +284,10 @@ def _profile(spec: SandboxSpec) -> dict[str, Any]:
     binds = [
         Mount(WORKSPACE, str(spec.workspace.resolve()), type="bind", read_only=spec.workspace_read_only),
         Mount(RUNNER, str(Path(runner.__file__).resolve()), type="bind", read_only=True),
-        *(Mount(m.target, str(m.source.resolve()), type="bind", read_only=m.read_only) for m in spec.mounts),
+        *(
+            Mount(m.target, str(m.source.resolve()), type="bind", read_only=m.read_only)
+            for m in (*spec.system, *spec.mounts)
+        ),
     ]
     return {
         "network_mode": "none",
@@ -281,21 +312,6 @@ def _profile(spec: SandboxSpec) -> dict[str, Any]:
 def _tmp_bytes(limits: Limits) -> int:
     # Its pages count as memory: a full /tmp must leave enough for the command that empties it.
     return min(limits.tmp_bytes, limits.memory_bytes // 2)
-
-
-def device_options(client: Any) -> dict[str, Any]:
-    """GPU access: through the NVIDIA container toolkit where the engine has it, else the device nodes themselves."""
-    from docker.types import DeviceRequest
-
-    if "nvidia" in (client.info().get("Runtimes") or {}) or Path("/usr/bin/nvidia-container-runtime-hook").exists():
-        return {"device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])]}
-    nodes = [node for node in sorted(Path("/dev").glob("nvidia*")) if node.is_char_device()]
-    if not nodes:
-        raise SandboxError(
-            "no GPU can be given to the sandbox: the engine has no NVIDIA toolkit and /dev has no nvidia devices",
-            hint="install nvidia-container-toolkit and restart the engine, or use --target cpu",
-        )
-    return {"devices": [f"{node}:{node}:rw" for node in nodes]}
 
 
 def _final_state(client: Any, container: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ def check_mounts(spec: SandboxSpec, *, readable_by_others: bool = False) -> None
     """Raise SandboxError for a missing source or a target that is no absolute path, naming the fix."""
     if not spec.workspace.is_dir():
         raise SandboxError(f"the workspace {spec.workspace} is not a folder", hint=f"mkdir -p '{spec.workspace}'")
-    for mount in spec.mounts:
+    for mount in (*spec.system, *spec.mounts):
         target = PurePosixPath(mount.target)
         if not target.is_absolute() or ".." in target.parts or len(target.parts) < 2:
             raise SandboxError(f"mount target {mount.target} is not an absolute path below /")
@@ -60,8 +60,14 @@ def remove_tree(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _require_readable(path: Path) -> None:
-    mode = path.stat().st_mode
+def for_all(path: Path) -> bool:
+    """Whether it is there and every user may read it."""
+    if not path.exists():
+        return False
     wanted = stat.S_IROTH | (stat.S_IXOTH if path.is_dir() else 0)
-    if mode & wanted != wanted:
+    return path.stat().st_mode & wanted == wanted
+
+
+def _require_readable(path: Path) -> None:
+    if not for_all(path):
         raise SandboxError(f"the sandbox's user may not read {path}", hint=f"chmod -R o+rX '{path}'")
