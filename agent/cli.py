@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from agent.commands import collect, export, rejudge, view
+from agent.commands import collect, export, rejudge, tasks, view
 from agent.errors import EXIT_USAGE, AgentError, ConfigError
 from agent.ui.console import prepare_streams, print_error, silence
 from agent.ui.options import (
@@ -58,7 +58,7 @@ def optimize(
     ] = None,
     backend: Annotated[
         str | None,
-        typer.Option(help="auto, a name from `agent models`, local, replay, or module:Class.", metavar="NAME"),
+        typer.Option(help="auto, builtin, local, replay, a name from `agent models`, or module:Class.", metavar="NAME"),
     ] = None,
     model_name: Annotated[
         str | None,
@@ -229,7 +229,7 @@ def doctor(
     return run_doctor(files=tuple(config or ()), settings=tuple(settings or ()), flags=flags, json=json)
 
 
-for command in (collect, rejudge, export, view):
+for command in (collect, rejudge, export, tasks, view):
     command.register(app)
 
 

@@ -24,6 +24,8 @@ RANKS = {
     "agent.backends": 2,
     "agent.sandbox": 2,
     "agent.tasks": 2,
+    "agent.tasks.admission": 6,
+    "agent.tasks.synthesis": 6,
     "agent.trajectory": 2,
     "agent.judging": 3,
     "agent.loop.actions": 3,

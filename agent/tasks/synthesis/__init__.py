@@ -1,0 +1,1 @@
+"""Composes tasks from operators, deterministically from a seed; filters in a sandbox decide which ones stay."""

@@ -1,0 +1,147 @@
+"""One stream of numbered candidates per kind, and which of them become the set: the first ones that pass, in order.
+
+What is taken depends on the numbers alone, never on the size of batches or on what was examined beside it, so that an
+interrupted synthesis and one in other batches give the same file.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from agent.export.similarity import Nearest
+from agent.tasks.admission.examiner import CandidateReport
+from agent.tasks.synthesis.candidate import RESCALED, Candidate, Source
+
+ATTEMPTS: Final = 3
+# Flags that `agent tasks check` tells a person about; nobody has to keep such a candidate here.
+DROPPING: Final = (
+    "task.lost_work", "task.weight_without_effect", "task.not_finite", "task.changes_inputs", "task.output_is_input",
+)  # fmt: skip
+COMPOSED, DUPLICATE, BENCHMARK, UNKNOWN = "not composed", "near-duplicate", "near KernelBench", "not examined"
+FACTORS: Final = {"task.too_fast": RESCALED, "task.too_slow": 1 / RESCALED}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A candidate that is in the set."""
+
+    candidate: Candidate
+    report: CandidateReport
+    nearest: Nearest | None
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """One that is not: `stage` is a reason's code or one of the names above."""
+
+    kind: str
+    number: int
+    ops: tuple[str, ...]
+    stage: str
+    detail: str
+
+
+@dataclass
+class Stream:
+    """Candidates of one kind. `quota` is how many are wanted."""
+
+    kind: str
+    quota: int
+    source: Source
+    nearest: Callable[[Candidate], Nearest | None]
+    kept: list[Kept] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    rescaled: int = 0
+    _marks: set[str] = field(default_factory=set)
+    _made: dict[tuple[int, int, float], Candidate | None] = field(default_factory=dict)
+
+    @property
+    def full(self) -> bool:
+        return len(self.kept) >= self.quota
+
+    @property
+    def number(self) -> int:
+        """The first that is not decided."""
+        return len(self.kept) + len(self.dropped)
+
+    @property
+    def limit(self) -> int:
+        """A kind in which so few pass has no more candidates that differ."""
+        return 400 + 40 * self.quota
+
+    @property
+    def exhausted(self) -> bool:
+        return not self.full and self.number >= self.limit
+
+    def wanted(self, reports: Mapping[str, CandidateReport], count: int) -> list[Candidate]:
+        """The next candidates to be examined, at most `count`, those that are certain to be dropped left out."""
+        found: list[Candidate] = []
+        number = self.number
+        while len(found) < count and number < self.limit:
+            candidate = self._pending(number, reports)
+            if candidate is not None and candidate.mark not in self._marks:
+                found.append(candidate)
+            number += 1
+        return found
+
+    def settle(self, reports: Mapping[str, CandidateReport]) -> None:
+        """Decide in order as far as reports reach."""
+        while not self.full and self.number < self.limit:
+            decided = self._decide(self.number, reports)
+            if decided is None:
+                return
+            if isinstance(decided, Kept):
+                self.kept.append(decided)
+                self._marks.add(decided.candidate.mark)
+            else:
+                self.dropped.append(decided)
+
+    def funnel(self) -> Counter[str]:
+        return Counter(dropped.stage for dropped in self.dropped)
+
+    def _candidate(self, number: int, attempt: int, factor: float) -> Candidate | None:
+        key = (number, attempt, factor)
+        if key not in self._made:
+            self._made[key] = self.source.candidate(self.kind, number, factor=factor, attempt=attempt)
+        return self._made[key]
+
+    def _tries(
+        self, number: int, reports: Mapping[str, CandidateReport]
+    ) -> tuple[Candidate | None, CandidateReport | None]:
+        """The last attempt that is known about, and its report."""
+        factor, candidate, report = 1.0, None, None
+        for attempt in range(ATTEMPTS):
+            following = self._candidate(number, attempt, factor)
+            if following is None:
+                return candidate, report
+            candidate, report = following, reports.get(following.examined_sha256)
+            if report is None or report.code not in FACTORS:
+                return candidate, report
+            factor *= FACTORS[report.code]
+        return candidate, report
+
+    def _pending(self, number: int, reports: Mapping[str, CandidateReport]) -> Candidate | None:
+        candidate, report = self._tries(number, reports)
+        return candidate if report is None else None
+
+    def _decide(self, number: int, reports: Mapping[str, CandidateReport]) -> Kept | Dropped | None:
+        first = self._candidate(number, 0, 1.0)
+        if first is None:
+            return Dropped(self.kind, number, (), COMPOSED, "no operators or sizes that fit")
+        if first.mark in self._marks:
+            return Dropped(self.kind, number, first.ops, DUPLICATE, "the structure of an earlier one")
+        nearest = self.nearest(first)
+        if nearest is not None and nearest.contaminated:
+            detail = f"{nearest.similarity:.2f} similar to {nearest.name}"
+            return Dropped(self.kind, number, first.ops, BENCHMARK, detail)
+        candidate, report = self._tries(number, reports)
+        if candidate is None or report is None:
+            return None
+        if report.status != "admitted":
+            return Dropped(self.kind, number, candidate.ops, report.code or UNKNOWN, report.detail)
+        for flag in report.flags:
+            if flag.code in DROPPING:
+                return Dropped(self.kind, number, candidate.ops, flag.code, flag.detail)
+        self.rescaled += bool(candidate.attempt)
+        return Kept(candidate, report, nearest)

@@ -1,0 +1,78 @@
+"""Times of one call, in a stretch in which no other candidate is timed.
+
+Covers: page faults of the first calls (left out), single slow calls (least and median are told). Does not cover: other
+work on the machine; a factor of two is usual there, so that filters on times use wide bands.
+"""
+
+import fcntl
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from admission.lanes import Options
+
+CALLS: Final = 7
+ENOUGH_S: Final = 0.25
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of several calls after the first, in milliseconds."""
+
+    median_ms: float
+    least_ms: float
+
+
+def eager(call: Callable[[], Any], options: Options) -> Times:
+    """With all cores. A call that takes several times the limit is not repeated."""
+    with _alone(options):
+        first = _once(call, options)
+        if first > 5 * options.high_ms:
+            return Times(first, first)
+        return _repeated(call, options)
+
+
+def again(call: Callable[[], Any], options: Options) -> Times:
+    """The same for something that has run already."""
+    with _alone(options):
+        _once(call, options)
+        return _repeated(call, options)
+
+
+def _repeated(call: Callable[[], Any], options: Options) -> Times:
+    times: list[float] = []
+    until = time.monotonic() + ENOUGH_S
+    while len(times) < 2 or (len(times) < CALLS and time.monotonic() < until):
+        times.append(_once(call, options))
+    return Times(statistics.median(times), min(times))
+
+
+def _once(call: Callable[[], Any], options: Options) -> float:
+    _settled(options)
+    started = time.perf_counter()
+    call()
+    _settled(options)
+    return (time.perf_counter() - started) * 1e3
+
+
+def _settled(options: Options) -> None:
+    if options.target == "cuda":
+        torch.cuda.synchronize()
+
+
+@contextmanager
+def _alone(options: Options) -> Iterator[None]:
+    threads = torch.get_num_threads()
+    with (Path(options.scratch) / "timing.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        torch.set_num_threads(options.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
