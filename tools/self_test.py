@@ -1,13 +1,15 @@
 """Checks the sandbox that it runs in: `python -I self_test.py --target cpu|cuda`; one JSON object on stdout.
 
-Covered: whether what a submission needs is there (compiler, torch, a place to execute from), and whether what it must
-not have is absent (network, root). Not covered: whether a hostile program could get out; the sandboxes' tests try that.
+Covered: whether what a submission needs is there (compiler, torch, a place to execute from; target cuda: each layer
+from the driver to the profilers), and whether what it must not have is absent (network, root). Not covered: whether a
+hostile program could get out; the sandboxes' tests try that.
 """
 
 import argparse
 import ctypes
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -15,6 +17,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from gputools import programs, self_checks
 
 TORCH_TIMEOUT_S: Final = 120.0
 COMPILE_TIMEOUT_S: Final = 240.0
@@ -36,6 +42,30 @@ assert (x @ x).sum().item() == 64.0**3
 print(torch.cuda.get_device_name(0), "and", torch.cuda.device_count() - 1, "more")
 """
 
+TRITON: Final = """
+import importlib.util, os, sys, tempfile
+folder = tempfile.mkdtemp()
+os.environ["TRITON_CACHE_DIR"] = folder
+source = os.path.join(folder, "probe.py")
+with open(source, "w") as file:
+    file.write('''
+import triton, triton.language as tl
+@triton.jit
+def twice(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+''')
+spec = importlib.util.spec_from_file_location("probe", source)
+probe = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(probe)
+import torch, triton
+x = torch.arange(1000.0, device="cuda")
+y = torch.empty_like(x)
+probe.twice[(4,)](x, y, 1000, BLOCK=256)
+assert torch.equal(y, 2 * x), "wrong values"
+print(triton.__version__, "compiled and ran a kernel")
+"""
+
 Outcome = tuple[bool, str]
 
 
@@ -52,11 +82,18 @@ def main() -> int:
         "torch.compile": lambda: python(f"DEVICE = 'cpu'\n{TORCH_COMPILE}", timeout_s=COMPILE_TIMEOUT_S),
     }
     if target == "cuda":
-        checks["nvcc"] = nvcc
-        checks["GPU"] = lambda: python(GPU, timeout_s=TORCH_TIMEOUT_S)
-        checks["torch.compile on the GPU"] = lambda: python(
-            f"DEVICE = 'cuda'\n{TORCH_COMPILE}", timeout_s=COMPILE_TIMEOUT_S
-        )
+        checks |= {
+            "driver": self_checks.driver,
+            "nvcc": nvcc,
+            "kernel launch": self_checks.launch,
+            "torch on the GPU": lambda: python(GPU, timeout_s=TORCH_TIMEOUT_S),
+            "torch.compile on the GPU": lambda: python(
+                f"DEVICE = 'cuda'\n{TORCH_COMPILE}", timeout_s=COMPILE_TIMEOUT_S
+            ),
+            "Triton": lambda: python(TRITON, timeout_s=TORCH_TIMEOUT_S),
+            "ncu": self_checks.counters,
+            "compute-sanitizer": self_checks.sanitizer,
+        }
     results = [dict(zip(("name", "ok", "detail"), (name, *run(check)), strict=True)) for name, check in checks.items()]
     status = "ok" if all(result["ok"] for result in results) else "failed"
     report = {"schema_version": 1, "tool": "self_test", "status": status, "checks": results}
@@ -119,11 +156,16 @@ def compiles_and_loads() -> Outcome:
 
 
 def nvcc() -> Outcome:
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin"])
-    done = subprocess.run(
-        ["nvcc", "--version"], capture_output=True, text=True, timeout=60, check=True, env={**os.environ, "PATH": path}
-    )
-    return True, next((line.strip() for line in done.stdout.splitlines() if "release" in line), done.stdout.strip())
+    """There, and not newer than the driver can run."""
+    path = programs.find("nvcc")
+    if path is None:
+        return False, "nvcc is not there"
+    said = programs.run([path, "--version"], timeout_s=60).out
+    release = re.search(r"release (\d+\.\d+)", said)
+    if release is None:
+        return False, f"{path} does not say its version"
+    older = self_checks.older_driver(release[1])
+    return not older, older or f"{path}, CUDA {release[1]}"
 
 
 def python(code: str, *, timeout_s: float) -> Outcome:

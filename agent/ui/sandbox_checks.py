@@ -25,9 +25,17 @@ _ADVICE: Final = {
     "user": "run agent as an ordinary user",
     "executable /tmp": "/tmp must allow execution and have room: see sandbox.tmp_gb",
     "g++": "install g++ (Debian: apt-get install g++)",
-    "nvcc": "install the CUDA toolkit (docker: agent image build --cuda)",
-    "GPU": "docker needs the NVIDIA Container Toolkit; check nvidia-smi; or --target cpu",
+    "nvcc": "install the CUDA toolkit (docker: agent image build --cuda); where the driver is older, a newer driver",
+    "driver": "does nvidia-smi work on this machine? sandbox.gpu chooses toolkit, cdi or nodes; or --target cpu",
+    "kernel launch": "nvcc, driver and GPU must fit: see the lines above",
+    "torch on the GPU": "torch must be built for this driver's CUDA (docker: agent image build --cuda)",
+    "torch.compile on the GPU": "it needs Triton, gcc and Python's headers where torch is",
+    "Triton": "it needs gcc, Python's headers and libcuda.so.1; submissions in Triton cannot be judged without it",
+    "ncu": "without counters profiles fall back to CUPTI. If it may not read them: on the host, as root,\n"
+    "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' > /etc/modprobe.d/nvidia-counters.conf, then reboot",
+    "compute-sanitizer": "it comes with the CUDA toolkit; without it nothing looks for races and bad accesses",
 }
+_BETTER_TO_HAVE: Final = ("ncu", "compute-sanitizer", "Triton")
 
 
 def check_docker(config: Config, target: Target) -> Iterator[Check]:
@@ -76,6 +84,10 @@ def check_inside(config: Config, kind: str, target: Target, *, needed: bool) -> 
     group = f"inside {kind}"
     try:
         with _Opened(config, kind, target) as sandbox:
+            if target == "cuda":
+                yield Check(
+                    group, "GPU access", "ok", sandbox.describe().partition("GPUs by ")[2] or "this machine's own"
+                )
             argv = [sandbox.python, "-I", f"{TOOLS}/self_test.py", "--target", target]
             done = sandbox.exec(argv, timeout_s=_SELF_TEST_TIMEOUT_S)
     except AgentError as error:
@@ -99,11 +111,13 @@ def _result(group: str, kind: str, result: dict[str, Any], *, needed: bool) -> C
         return Check(group, name, "ok", detail)
     if kind == "none" and name in ("no network", "user"):
         return Check(group, name, "warn", detail, "nothing confines this kind")
+    if name in _BETTER_TO_HAVE:
+        return Check(group, name, "warn", detail, _advice(name, kind))
     return Check(group, name, "fail", detail, _advice(name, kind), needed=needed)
 
 
 def _advice(name: str, kind: str) -> str:
-    if name.startswith("torch"):
+    if name in ("torch", "torch.compile"):
         image = "agent image build" if kind == "docker" else "pip install 'cuda-agent[local]', or set sandbox.python"
         return f"torch does not work there: {image}"
     return _ADVICE.get(name, "")

@@ -8,7 +8,7 @@ import pytest
 from agent.backends import scripted_steps as steps
 from agent.backends.scripted_server import ScriptedServer
 from agent.cli import main
-from agent.config import Config, load_config
+from agent.config import Config, default_files, load_config
 from agent.sandbox.open import check_bubblewrap
 from agent.ui.checks import Check, check_model, check_sandbox_choice, check_storage
 from agent.ui.doctor import could_run
@@ -139,6 +139,27 @@ def test_the_whole_examination_as_json(
     names = ("no network", "user", "executable /tmp", "g++", "torch", "torch.compile")
     assert inside == dict.fromkeys(names, "ok")
     assert report["ok"] is True
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has a GPU")
+def test_a_machine_without_a_gpu_says_so_before_anything_else() -> None:
+    require_bubblewrap()
+    (check,) = check_inside(Config(), "bubblewrap", "cuda", needed=True)
+    assert (check.name, check.status, check.needed) == ("start", "fail", True)
+    assert "no nvidia devices" in check.detail and "--target cpu" in check.advice
+
+
+@pytest.mark.gpu
+@pytest.mark.docker
+@pytest.mark.skipif(not Path("/dev/nvidia0").exists(), reason="no NVIDIA GPU on this machine")
+def test_every_layer_of_the_gpu_works_inside() -> None:
+    config = load_config(files=default_files(Path.cwd()))
+    for check in check_docker(config, "cuda"):
+        if check.status != "ok":
+            pytest.skip(check.detail)
+    wrong = [c for c in check_inside(config, "docker", "cuda", needed=True) if c.status != "ok"]
+    assert wrong == []
 
 
 def require_bubblewrap() -> None:
