@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import torch
 
-from referee import freeze, memory, protocol, seal, tree
+from referee import memory, protocol, seal, tree
 from referee.arena import Arena
-from referee.launch import Nursery, Window, Worker
+from referee.launch import Look, Nursery, Window, Worker
 from referee.outcome import Rejected
 
 MAX_DIMENSIONS: Final = 64
@@ -128,6 +128,7 @@ def place(
     worker.store.learn(reply.fields.get("segments"))
     total = sum(len(batch.leaves(index)) for index in range(batch.count))
     pointers = _pointers(reply.blob, total)
+    worker.check_alone()
     if weights is not None:
         _write_in_place(worker, weights)
     at = 0
@@ -162,11 +163,19 @@ def _write_in_place(worker: Worker, state: State) -> None:
         at += 1
 
 
-def run(worker: Worker, batch: Batch, placed: list[int], *, timeout_s: float, log: bool = False) -> Answer:
+def run(
+    worker: Worker,
+    batch: Batch,
+    placed: list[int],
+    *,
+    timeout_s: float,
+    log: bool = False,
+    look: Look | None = None,
+) -> Answer:
     """Release the batch and take the answer apart; the worker is stopped afterwards."""
     nonce = os.urandom(16).hex()
     taker = _seal_taker(worker.store, batch.count) if isinstance(worker.store, memory.DeviceMemory) else None
-    window = worker.window(nonce=nonce, log=log, timeout_s=timeout_s, seal=taker)
+    window = worker.window(nonce=nonce, log=log, timeout_s=timeout_s, seal=taker, look=look)
     fields = window.reply.fields
     if fields.get("nonce") != nonce:
         raise Rejected("tamper.protocol", "the answer does not belong to this batch")
@@ -246,11 +255,9 @@ def overwrite_outputs(worker: Worker, answer: Answer) -> None:
 
 @contextmanager
 def still(worker: Worker) -> Iterator[None]:
-    """Around every read: the worker is stopped and no thread of it runs until the block ends."""
-    before = freeze.switches(worker.pid)
+    """Around every read: no thread of the worker has run since it was stopped at the end of the clock."""
     yield
-    if before is None or freeze.switches(worker.pid) != before:
-        raise Rejected("tamper.process", "the process went on running while it was stopped and read")
+    worker.check_stayed()
 
 
 def sweep(nursery: Nursery, *, trusted: list[Worker]) -> None:

@@ -9,7 +9,7 @@ import torch
 from referee import challenge, compare, diagnosis, numerics, policy, tree, truth
 from referee.challenge import Answer, Batch, State
 from referee.controls import Controls
-from referee.launch import Nursery, Worker
+from referee.launch import Look, Nursery, Worker
 from referee.numerics import Tolerance
 from referee.outcome import Rejected, Unjudgeable
 from referee.quiet import Probe
@@ -47,6 +47,9 @@ class Trial:
     checked: int = 0
     operators: set[str] = field(default_factory=set)
     kernels: list[tuple[str, int, float]] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)  # places of code present when somebody looked in the middle of a call
+    files: set[str] = field(default_factory=set)  # mapped executable at such a moment
+    looks: int = 0
     worst: dict[str, float] = field(default_factory=lambda: {"largest": 0.0, "rms": 0.0, "share_of_allowed": 0.0})
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -112,7 +115,7 @@ def _same_content(batch: Batch) -> bool:
     return True
 
 
-def play(trial: Trial, plan: Round) -> None:
+def play(trial: Trial, plan: Round, *, look: Look | None = None) -> None:
     """One round: weights, inputs, run, read, compare."""
     number = trial.checked
     if plan.weights is not None:
@@ -128,7 +131,7 @@ def play(trial: Trial, plan: Round) -> None:
     in_place = trial.state if trial.policy == "strict" else None
     placed = challenge.place(trial.submission, batch, perturb=perturb, weights=in_place, outputs=trial.spec or None)
     limit = FIRST_LIMIT_S + 200 * trial.item_s * plan.items
-    answer = challenge.run(trial.submission, batch, placed, timeout_s=limit, log=plan.log)
+    answer = challenge.run(trial.submission, batch, placed, timeout_s=limit, log=plan.log, look=look)
     challenge.sweep(trial.nursery, trusted=trial.trusted)
     compare.check_structure(answer.spec, expected=trial.spec)
     with challenge.still(trial.submission):

@@ -37,6 +37,7 @@ def collect(session: Session, trial: Trial | None, times: samples.Times | None) 
         found["outputs_checked"] = trial.checked
         found["float64_oracle"] = trial.notes.get("float64_oracle")
         found["controls_rejected"] = trial.controls.rejected
+        found["looks"] = trial.looks
         found["operators"] = sorted(trial.operators)[:OPERATORS]
         if trial.quiet is not None:
             found["kernels"] = [list(kernel) for kernel in sorted(trial.kernels, key=lambda entry: -entry[2])[:KERNELS]]
@@ -46,7 +47,7 @@ def collect(session: Session, trial: Trial | None, times: samples.Times | None) 
             {"largest": tolerance.largest, "rms": tolerance.rms, "reference_rms": tolerance.reference.rms}
             for tolerance in trial.tolerances.get(1.0, [])
         ]
-        for name in ("filter", "symbols", "places_beyond_allowed"):
+        for name in ("filter", "symbols", "places_beyond_allowed", "slower_after_new_weights"):
             found[name] = trial.notes.get(name)
     if times is not None and times.samples["submission"]:
         found["timing"] = samples.report(times)
@@ -59,21 +60,24 @@ def check_mappings(trial: Trial) -> None:
     """
     if trial.policy != "strict":
         return
-    allowed = (sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/opt", *trial.notes.get("own_code", ()))
-    for path in _mapped_code(trial):
-        if not path.startswith(allowed):
+    system = (sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/opt")
+    module, *built_there = trial.notes["own_code"]
+    for path in sorted(trial.files | mapped_code(trial.submission.mappings())):
+        own = path.startswith(tuple(built_there)) or (module is not None and module.is_at(path))
+        if not own and not path.startswith(tuple(f"{folder}/" for folder in system)):
             raise Rejected(
                 "policy.foreign_code", f"code from {path} is mapped, which is not built from the submission's sources"
             )
 
 
-def _mapped_code(trial: Trial) -> list[str]:
-    found = []
-    for line in trial.submission.mappings().splitlines():
+def mapped_code(mappings: str) -> set[str]:
+    """Files that are mapped executable, from the text of a /proc/PID/maps."""
+    found = set()
+    for line in mappings.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and "x" in fields[1] and fields[5].startswith("/"):
-            found.append(fields[5])
-    return sorted(set(found))
+            found.add(fields[5])
+    return found
 
 
 def check_module(session: Session, trial: Trial) -> None:
@@ -84,7 +88,7 @@ def check_module(session: Session, trial: Trial) -> None:
     found = [] if session.imports is None else symbols.findings(session.imports, policy=policy, target=target)
     # What load_inline built; its file may have changed since it was loaded.
     extensions = trial.notes["own_code"][1]
-    for path in _mapped_code(trial):
+    for path in sorted(mapped_code(trial.submission.mappings())):
         if path.startswith(extensions) and Path(path).is_file():
             try:
                 imports = symbols.read_imports(Path(path))

@@ -9,7 +9,19 @@ from typing import Any
 
 import torch
 
-from referee import challenge, correctness, cuda_driver, evidence, footprint, freeze, memory, quiet, samples, timing
+from referee import (
+    challenge,
+    correctness,
+    cuda_driver,
+    evidence,
+    footprint,
+    freeze,
+    keeping,
+    memory,
+    quiet,
+    samples,
+    timing,
+)
 from referee.controls import Controls
 from referee.correctness import Round, Trial
 from referee.launch import Worker, WorkerFailure
@@ -180,15 +192,23 @@ def _is_gone(worker: Worker) -> bool:
 def _unseen(trial: Trial) -> None:
     """A round that no log watches from inside; the kernel notes where it went, and goes on noting."""
     footprint.begin(trial)
-    correctness.play(trial, Round("unseen", items=2))
-    footprint.check(trial, again=lambda: correctness.play(trial, Round("unseen", items=2)))
+    look = footprint.looks(trial, batch_s=trial.item_s / 2)
+
+    def unseen() -> None:
+        correctness.play(trial, Round("unseen", items=2), look=look)
+
+    unseen()
+    footprint.check(trial, again=unseen)
 
 
 def _last_looks(trial: Trial, times: samples.Times | None) -> None:
     """After the timed batches, when a submission may think that all is over."""
     if times is not None:
-        calls = times.calls
-        footprint.check(trial, again=lambda: correctness.play(trial, Round("timed", items=min(calls, 8))))
+        keeping.check(trial, calls=times.calls)
+        items = min(times.calls, 8)
+        look = footprint.looks(trial, batch_s=times.samples["submission"][-1].us * items / 1e6)
+        again = Round("timed", items=items, weights="redraw")
+        footprint.check(trial, again=lambda: correctness.play(trial, again, look=look))
         correctness.play(trial, Round("last", items=2, weights="redraw"))
     if trial.policy == "strict" or trial.target == "cuda":
         correctness.watched(trial)

@@ -2,10 +2,11 @@
 pages.py).
 """
 
+import random
 from collections.abc import Callable
 from typing import Final
 
-from referee import challenge, correctness, pages
+from referee import challenge, correctness, evidence, pages
 from referee.correctness import ORACLE_LIMIT_S, Trial
 from referee.launch import Worker
 from referee.outcome import Rejected
@@ -15,8 +16,36 @@ from referee.outcome import Rejected
 MOST: Final = 5
 
 
+class Looks:
+    """Looks at a stopped worker at secret moments on its way through a batch: code pages that are present then, files
+    mapped executable, processes beside it. What a call cleans up before it ends is seen as well.
+    """
+
+    def __init__(self, trial: Trial, *, batch_s: float) -> None:
+        self._trial = trial
+        self._batch_s = batch_s
+
+    def __call__(self, worker: Worker | None) -> float:
+        if worker is not None:
+            self._look(worker)
+        return random.SystemRandom().uniform(0.0, self._batch_s / 8)
+
+    def _look(self, worker: Worker) -> None:
+        worker.check_alone()
+        maps = worker.mappings()
+        self._trial.files.update(evidence.mapped_code(maps))
+        if worker.table is not None:
+            self._trial.seen |= pages.places(worker.table, spans=pages.spans_in(maps))
+        self._trial.looks += 1
+
+
+def looks(trial: Trial, *, batch_s: float) -> Looks | None:
+    return Looks(trial, batch_s=batch_s) if trial.policy == "strict" else None
+
+
 def begin(trial: Trial) -> None:
     """From here on the code that runs is noted, by the kernel."""
+    trial.seen = set()
     if trial.policy == "strict" and trial.submission.table is not None:
         trial.submission.call("let_go", timeout_s=30.0)
 
@@ -29,7 +58,8 @@ def beyond(trial: Trial) -> int | None:
     if trial.policy != "strict" or table is None or trial.yardstick is None:
         return None
     spans = pages.spans_in(trial.submission.mappings())
-    return len(pages.places(table, spans=spans) - _yardstick(trial, trial.yardstick))
+    found = pages.places(table, spans=spans) | trial.seen
+    return len(found - _yardstick(trial, trial.yardstick))
 
 
 def _yardstick(trial: Trial, worker: Worker) -> set[int]:

@@ -1,6 +1,7 @@
 """The referee's handles on its template process and its workers: start, ask, time a window, stop, end."""
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -34,6 +35,9 @@ PEEK_BYTES: Final = 1 << 17
 ERROR_TAIL: Final = 600
 
 
+AWAKE: Final = "the process went on running while it was stopped"
+
+
 class WorkerFailure(Exception):
     """A worker did not do what it was asked: `kind` is crash, exit, timeout, garbage, or what the worker itself
     named.
@@ -58,6 +62,9 @@ class Window:
     sealed: Any = None  # what the referee took from the stopped worker before the clock ended
 
 
+Look = Callable[["Worker | None"], float]
+
+
 @dataclass
 class Worker:
     """A forked worker; stopped whenever nothing is asked of it."""
@@ -71,7 +78,9 @@ class Worker:
     table: int | None
     errors: int
     nursery: "Nursery"
+    hostile: bool = False
     stopped: bool = False
+    held: dict[int, int] = field(default_factory=dict)
     ended: bool = False
     outside_cpu_ns: int = field(default=0)
 
@@ -86,17 +95,25 @@ class Worker:
         except Exception as error:
             raise self._failure(error, op) from error
         self._hold()
+        self._note_held()
         return self._checked(reply)
 
     def window(
-        self, *, timeout_s: float, seal: Callable[[protocol.Received], Any] | None = None, **fields: Any
+        self,
+        *,
+        timeout_s: float,
+        seal: Callable[[protocol.Received], Any] | None = None,
+        look: Look | None = None,
+        **fields: Any,
     ) -> Window:
         """Let the stopped worker run one batch; the clock ends when all its threads are seen stopped.
 
         A stopped process may still have work on a GPU: there the clock ends when `seal` has taken its samples of the
-        outputs.
+        outputs. `look` is called with the worker stopped on its way, now and then: it answers after how many seconds it
+        wants to look next.
         """
         assert self.stopped
+        pause = math.inf if look is None else look(None)
         try:
             protocol.send(self.channel, {"op": "go", **fields})
             if seal is None:
@@ -106,7 +123,8 @@ class Worker:
             deadline = time.monotonic() + timeout_s
             while True:
                 self._let_go()
-                ready, _, _ = select.select([self.channel], [], [], max(0.0, deadline - time.monotonic()))
+                left = min(pause, max(0.0, deadline - time.monotonic()))
+                ready, _, _ = select.select([self.channel], [], [], left)
                 replied = time.perf_counter_ns()
                 if seal is not None and ready and self._whole_reply():
                     os.kill(self.pid, signal.SIGSTOP)  # what a thread still does now comes too late for the seal
@@ -115,6 +133,8 @@ class Worker:
                 end = time.perf_counter_ns()
                 if ready and self._whole_reply():
                     break
+                if look is not None:
+                    pause = look(self)
                 if time.monotonic() > deadline:
                     raise protocol.ChannelTimeout("no reply in time")
             reply = protocol.receive(self.channel, timeout_s=1.0)
@@ -127,6 +147,8 @@ class Worker:
                 end = time.perf_counter_ns()
             finally:
                 self._held("go")
+        self.check_alone()
+        self._note_held()
         after = freeze.scheduled_ns(self.pid)
         return Window(
             wall_ns=end - start,
@@ -151,12 +173,30 @@ class Worker:
 
     def _let_go(self) -> None:
         if self.stopped:
+            self.check_stayed()
             self.stopped = False
             freeze.resume(self.pid)
 
     def _hold(self) -> None:
         freeze.stop(self.pid)
         self.stopped = True
+        self.held = {}
+
+    def _note_held(self) -> None:
+        held = freeze.settled(self.pid)
+        if held is None:
+            raise WorkerFailure(self.name, "awake", AWAKE)
+        self.held = held
+
+    def check_stayed(self) -> None:
+        """Raise where a thread has run since the worker was stopped: a timer of its own can continue it."""
+        if self.held and freeze.switches(self.pid) != self.held:
+            raise WorkerFailure(self.name, "awake", AWAKE)
+
+    def check_alone(self) -> None:
+        """Raise where a hostile worker's processes live on beside it while it is stopped."""
+        if self.hostile and self.nursery.company(self.pid):
+            raise WorkerFailure(self.name, "company", "a process that it has started runs on while it is stopped")
 
     def _held(self, op: str) -> None:
         try:
@@ -313,6 +353,14 @@ class Nursery:
         found = freeze.kill_all(os.getpid(), known=known, free=free)
         self.found += found
         return found
+
+    def company(self, pid: int) -> list[int]:
+        """Living processes that a worker has started: its children, and orphans, which come to this process."""
+        known = {self.process.pid, *(worker.pid for worker in self.workers)}
+        found: set[int] = set()
+        for parent in (pid, self.process.pid, os.getpid()):
+            found |= freeze.children(parent)
+        return sorted(found - known)
 
     def close(self) -> None:
         for worker in self.workers:

@@ -34,6 +34,8 @@ RUNTIME: Final = {
     "timeout": ("runtime.timeout", "{}"),
     "garbage": ("tamper.protocol", "the worker's answer is not one of the protocol: {}"),
     "syscall": ("tamper.syscall", "{}"),
+    "awake": ("tamper.process", "{}"),
+    "company": ("tamper.process", "{}"),
     "exception": ("runtime.exception", "forward raised {}"),
 }
 

@@ -12,7 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-LIBRARIES: Final = ("libtorch_cpu", "libtorch_cuda", "libmkl", "libdnnl", "libopenblas", "libblas")
+LIBRARIES: Final = (
+    "libtorch_cpu", "libtorch_cuda", "libmkl", "libdnnl", "libopenblas", "libscipy_openblas", "libblas",
+    "libcblas", "liblapack", "_multiarray_umath", "_umath_linalg", "_pocketfft",
+)  # fmt: skip
 MADV_DONTNEED: Final = 4
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 PLACE: Final = 65536  # the kernel maps code around a fault in stretches of this size

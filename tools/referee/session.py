@@ -40,6 +40,7 @@ class Session:
         self.submission_sha256 = ""
         self.filtered: bool | None = None
         self.imports: symbols.Imports | None = None
+        self.module: staging.OwnModule | None = None
         self.started = time.monotonic()
         self.marks: dict[str, float] = {}
         self.primer: Primer | None = None
@@ -93,7 +94,8 @@ class Session:
             raise Unjudgeable(reasons[0]["code"], reasons[0]["detail"])
         folder = staging.own_module_folder(report["module"], self.folder / "module")
         # Now, while the file is what the build made of the sources: later the submission can write it.
-        self.imports = symbols.read_imports(folder / Path(report["module"]).name)
+        self.module = staging.OwnModule.of(folder / Path(report["module"]).name)
+        self.imports = symbols.read_imports(self.module.path)
         return folder
 
     def start_oracle(self, *, seed: int) -> tuple[Worker, dict[str, Any]]:
@@ -147,6 +149,7 @@ class Session:
             shutil.rmtree(self.folder / "compile-inductor", ignore_errors=True)
             self.mark("compiled")
         worker = self.nursery.fork("submission")
+        worker.hostile = True
         self._seal(worker, hostile=True, extra={})
         reply = worker.call(
             "load_submission",
@@ -187,12 +190,12 @@ class Session:
         if hostile:
             self.filtered = reply.fields.get("filtered") is True
 
-    def own_code(self) -> tuple[str, ...]:
-        """Folders from which the submission's worker may map code: the fresh module, and what load_inline built
-        there.
+    def own_code(self) -> tuple[staging.OwnModule | None, str, str]:
+        """From where the submission's worker may map code: the fresh module, and the folders where load_inline and
+        Triton build.
         """
         home = self.folder / "submission-home"
-        return str(self.folder / "module"), str(home / "extensions"), str(home / "triton")
+        return self.module, f"{home / 'extensions'}/", f"{home / 'triton'}/"
 
     def mark(self, name: str) -> None:
         self.marks[name] = round(time.monotonic() - self.started, 3)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import stat
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,22 @@ def _files(workspace: Path) -> list[Path]:
         if len(found) > LIMIT_FILES:
             raise WorkerFailure("submission", "load.too_large", "the workspace holds more than 2000 files")
     return found
+
+
+@dataclass(frozen=True)
+class OwnModule:
+    """The built module's copy that the submission's worker loads, and could write to."""
+
+    path: Path
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> "OwnModule":
+        return cls(path=path, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+
+    def is_at(self, mapped: str) -> bool:
+        """Whether a mapped file is this one, with what the build has put into it."""
+        return mapped == str(self.path) and self.path.is_file() and self == OwnModule.of(self.path)
 
 
 def own_module_folder(built: str, folder: Path) -> Path:

@@ -19,10 +19,21 @@ from typing import Final
 
 import torch
 
-from referee import challenge, compare, correctness, cuda_driver, diagnosis, memory, noise, tree, truth
+from referee import (
+    challenge,
+    compare,
+    correctness,
+    cuda_driver,
+    diagnosis,
+    footprint,
+    memory,
+    noise,
+    tree,
+    truth,
+)
 from referee.challenge import Answer, Batch, State
 from referee.correctness import ORACLE_LIMIT_S, Trial
-from referee.launch import Window, Worker
+from referee.launch import Look, Window, Worker
 from referee.outcome import Rejected, Unjudgeable
 from referee.samples import FEWEST_ROUNDS, Sample, Times
 from referee.seeds import Seeds
@@ -34,6 +45,8 @@ DEVICE_SHARE: Final = 0.15  # of a GPU's free memory that one batch's inputs and
 DEVICE_COMPARED: Final = (32, 1 << 30)  # items and bytes of a batch that are compared on a GPU
 MOST_ITEMS: Final = 2000
 MOST_ROUNDS: Final = 40
+LOOKED_AT: Final = 2  # rounds after which one more is played in which the submission is looked at on its way
+LOOK_ONE_IN: Final = 6
 TIGHT: Final = 0.008  # relative half-width of both intervals at which more rounds say nothing new
 SLACK: Final = 1.5
 SAMPLE_S: Final = 0.2
@@ -65,6 +78,11 @@ def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, mark
     ):
         number += 1
         play_round(trial, sides, state, number, times, record=True)
+        if number <= LOOKED_AT or not random.SystemRandom().randrange(LOOK_ONE_IN):
+            # In between and not counted, like all others for the submission: what it does in the middle of a batch.
+            look = footprint.looks(trial, batch_s=times.samples["submission"][-1].us * times.calls / 1e6)
+            if look is not None:
+                play_round(trial, sides, state, number + MOST_ROUNDS, times, record=False, look=look)
     times.foreign_share = meter.foreign_share(noise.Meter.now(trial.nursery))
     marks("timed")
     _check_floor(times)
@@ -155,7 +173,14 @@ def _most_bytes(target: str) -> float:
 
 
 def play_round(
-    trial: Trial, sides: dict[str, Worker], state: State, number: int, times: Times, *, record: bool
+    trial: Trial,
+    sides: dict[str, Worker],
+    state: State,
+    number: int,
+    times: Times,
+    *,
+    record: bool,
+    look: Look | None = None,
 ) -> None:
     """The same fresh inputs and weights on every side, in an order that turns round; outputs are compared."""
     batch = challenge.draw(trial.oracle, seeds=trial.seeds.many("timed", number, times.calls), timeout_s=ORACLE_LIMIT_S)
@@ -175,7 +200,9 @@ def play_round(
         placed = challenge.place(worker, batch, perturb=0, weights=in_place, outputs=trial.spec)
         _require_quiet(trial, blaming=name)
         limit = 10.0 + 100 * LONGEST_BATCH_S
-        answers[name] = challenge.run(worker, batch, placed, timeout_s=limit)
+        answers[name] = challenge.run(
+            worker, batch, placed, timeout_s=limit, look=look if name == "submission" else None
+        )
         if record:
             times.samples[name].append(_sample(answers[name], times.calls))
             if name == "eager":
