@@ -42,7 +42,7 @@ class BackendConfig(_Section):
     """Which language model, and how it is asked."""
 
     name: str = "auto"
-    """auto (a configured model, else a shipped recorded run), openai, a provider or server that `agent models` lists,
+    """auto (a configured model, else a shipped recorded run, else builtin), builtin, openai, a provider or server that `agent models` lists,
     local, replay, or a dotted path to a class."""
     model: str = ""
     """Name at the server; for local the path of a GGUF file."""

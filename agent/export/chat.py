@@ -3,7 +3,7 @@
 The messages are those that the model was sent (`sanitize_history`). Arguments that were no JSON object stand as
 `{"invalid_arguments": "<the raw text>"}`, as in the conversation itself. A reply that is not shown as the model wrote
 it (broken arguments, a name no server takes, no text at all) is never trained on; one that nothing could be done with
-(a format error) only where that is asked for.
+(a format error) only where that is asked for; one that saw a condensed conversation never.
 """
 
 import json
@@ -154,7 +154,8 @@ def _reply(message: Message, turn: Turn, rules: Rules, counts: Counter[str], tra
         _call(sent, written, rules, counts) for sent, written in zip(message.tool_calls, turn.reply.calls, strict=True)
     )
     silent = not turn.reply.text and not turn.reply.calls
-    usable = turn.format_error is None or train_errors
+    # Of a condensed conversation the model was shown another beginning than the one that is exported.
+    usable = (turn.format_error is None or train_errors) and not turn.condensed_turns
     return Line(
         "assistant",
         scrub_text(message.content, rules, counts),

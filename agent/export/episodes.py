@@ -75,6 +75,8 @@ class Turn:
     parser_error: bool
     """The backend's own parser could not read an action: a broken schema in the text protocol."""
     tokens: Tokens | None
+    condensed_turns: int = 0
+    """Earlier turns that the model was not shown as they were."""
     observations: list[ObservationEvent] = field(default_factory=list)
 
 
@@ -197,6 +199,7 @@ def _turn(event: ReplyEvent) -> Turn:
         format_error=event.format_error,
         parser_error=bool(event.reply.raw.get("format_error")),
         tokens=tokens,
+        condensed_turns=event.condensed_turns,
     )
 
 

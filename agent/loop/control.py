@@ -55,8 +55,10 @@ class Listener(Protocol):
 class Device(Protocol):
     """What a measurement needs for itself (a GPU, the quiet of all cores), shared by several episodes."""
 
-    def lease(self, *, leave: Callable[[], bool]) -> AbstractContextManager[None]:
+    def lease(self, *, leave: Callable[[], bool]) -> AbstractContextManager[Mapping[str, str]]:
         """Entering waits until the device is free; it asks `leave` at least twice a second meanwhile.
+
+        Gives the environment variables of the commands that use the device (which GPU it is).
 
         Raises agent.loop.waiting.Interrupted, without the lease, soon after `leave` turned true.
         """

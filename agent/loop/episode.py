@@ -6,7 +6,7 @@ owns the policy (the graph here, a trainer in agent/environments) plays between 
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -31,6 +31,7 @@ from agent.loop.result import EpisodeResult, reward_of
 from agent.loop.session import Log, Session
 from agent.loop.steps import recover, redo
 from agent.loop.waiting import Interrupted, leased, wait_for_sandboxes
+from agent.loop.window import Window, fitted
 from agent.loop.workbench import LOGS, Workbench
 from agent.sandbox.base import Mount, Sandbox
 from agent.sandbox.labels import RUN
@@ -122,7 +123,7 @@ class Episode:
         controls: Controls,
         device: Device | None = None,
     ) -> None:
-        self.config, self.task, self.folder = config, task, folder
+        self.config, self.task, self.folder = fitted(config), task, folder
         self.backend, self.listener, self.operator, self.controls = backend, listener, operator, controls
         self.device = device
         self.seed: Seed | None = None
@@ -195,6 +196,7 @@ class Episode:
             controls=self.controls,
             clock=self.clock,
             device=self.device,
+            window=Window.of(self.config.backend, tool_schemas()),
         )
 
     def begin(self, session: Session) -> None:
@@ -277,12 +279,12 @@ class Episode:
         return self._result(stop, judgement, reward)
 
     @contextlib.contextmanager
-    def _leased(self) -> Iterator[None]:
+    def _leased(self) -> Iterator[Mapping[str, str]]:
         if self.device is not None:
             self._status("judging", "waiting for the device")
-        with leased(self.device, clock=self.clock, leave=self._quitting):
+        with leased(self.device, clock=self.clock, leave=self._quitting) as lease:
             self._status("judging", "best and final submission")
-            yield
+            yield lease.variables
 
     def left(self) -> EpisodeResult:
         """Nothing more is recorded: `resume_episode` goes on from what is."""

@@ -1,6 +1,6 @@
 """The end of an episode: the workspace as it was left and the best submission are judged, in fresh sandboxes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,7 @@ from agent.trajectory.folder import RunFolder
 
 Subject = Literal["final", "best"]
 NOTHING: Final = ""
-Lease = Callable[[], AbstractContextManager[object]]
+Lease = Callable[[], AbstractContextManager[Mapping[str, str] | None]]
 
 
 @dataclass
@@ -65,8 +65,8 @@ def judge_run(
             sha256 = submission_sha256(path) or NOTHING
             if sha256 not in known:
                 tool_log = None if disk_full else folder.logs / f"judge-{subject}.log"
-                with lease() if sha256 != NOTHING else nullcontext():
-                    known[sha256] = _judge(config, task, path, tool_log, leave)
+                with lease() if sha256 != NOTHING else nullcontext() as variables:
+                    known[sha256] = _judge(config, task, path, tool_log, leave, variables)
         except (JudgeError, SandboxError, OSError) as error:
             judgement.errors.append(f"{subject}: {error}")
             continue
@@ -99,8 +99,18 @@ def _subjects(folder: RunFolder) -> list[tuple[Subject, Path]]:
     return [*best, ("final", folder.workspace)]
 
 
-def _judge(config: Config, task: Task, path: Path, log: Path | None, leave: Callable[[], bool]) -> Verdict:
-    return wait_for_sandboxes(lambda opened: judge_submission(config, task, path, log=log, opened=opened), leave=leave)
+def _judge(
+    config: Config,
+    task: Task,
+    path: Path,
+    log: Path | None,
+    leave: Callable[[], bool],
+    variables: Mapping[str, str] | None,
+) -> Verdict:
+    return wait_for_sandboxes(
+        lambda opened: judge_submission(config, task, path, log=log, opened=opened, variables=variables or {}),
+        leave=leave,
+    )
 
 
 def _record(log: Log, subject: Subject, sha256: str, verdict: Verdict) -> None:

@@ -1,11 +1,14 @@
 """Keeps the best verified submission of a run in best/, replaced as a whole, whatever the workspace becomes later."""
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from agent.loop.condense import Kept, read_files
+from agent.loop.ledger import Ledger
 from agent.sandbox.snapshot import SnapshotError, copy_submission
 from agent.trajectory.folder import RunFolder
 from agent.trajectory.writer import record_error
@@ -37,6 +40,18 @@ def submission_sha256(folder: Path) -> str | None:
         return _hash(folder)
     except SnapshotError:
         return None
+
+
+def kept_in_view(folder: RunFolder, ledger: Ledger) -> Kept:
+    """What a condensed conversation still shows: the best verified version, else what the workspace holds now."""
+    if files := read_files(folder.best):
+        changed = submission_sha256(folder.workspace) != ledger.best_sha256
+        return Kept(files, best=True, speedup=ledger.best_speedup, changed=changed)
+    with tempfile.TemporaryDirectory(prefix="agent-submission-") as scratch, contextlib.suppress(SnapshotError):
+        # A copy: the workspace may hold links and worse.
+        copy_submission(folder.workspace, Path(scratch) / "submission")
+        return Kept(read_files(Path(scratch) / "submission"))
+    return Kept()
 
 
 def restore_best(folder: RunFolder) -> None:

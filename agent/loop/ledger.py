@@ -2,6 +2,8 @@
 
 import hashlib
 import re
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +22,9 @@ from agent.trajectory.events import (
     VerdictEvent,
 )
 
+MOST_PERIOD: Final = 4
+"""A model that goes round in circles is noticed where the circle has at most so many actions."""
+_REMEMBERED: Final = 256
 _LOG_NAMES: Final = re.compile(r"\d{4}-\w+\.log")
 
 
@@ -38,9 +43,15 @@ class Ledger:
     cost_usd: float = 0.0
     unpriced: int = 0
     repeats: int = 0
+    period: int = 1
+    """The last `period` actions with their outcomes came `repeats` times in a row."""
     active_s: float = 0.0
     warned: bool = False
     refused: str | None = None
+    refusals: int = 0
+    """Replies in a row that declined to work on the task."""
+    owes_answer: bool = False
+    """The last reply declined, and nothing has been said to that."""
     owes_complaint: bool = False
     complaint: str | None = None
     """What the backend's own parser found wrong with the last reply, in words for the model."""
@@ -63,7 +74,7 @@ class Ledger:
     verdicts: dict[str, VerdictEvent] = field(default_factory=dict)
     end: RunEnd | None = None
     _last_t: float = 0.0
-    _last_step: str = ""
+    _steps: deque[str] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
     @property
     def tokens(self) -> int:
@@ -108,6 +119,8 @@ class Ledger:
         self.warned = self.warned or event.origin == "limit"
         if event.origin == "format_error":
             self.owes_complaint = False
+        if event.origin == "refusal":
+            self.owes_answer = False
 
     def _reply(self, event: ReplyEvent) -> None:
         reply = event.reply
@@ -118,6 +131,8 @@ class Ledger:
         self.complaint = found if isinstance(found, str) else None
         self.truncated = reply.finish_reason == "length"
         self.refused = reply.refusal or ("" if reply.finish_reason == "refusal" else None)
+        self.refusals = 0 if self.refused is None else self.refusals + 1
+        self.owes_answer = self.refused is not None and not reply.calls
         self.prompt_tokens += reply.usage.prompt_tokens
         self.completion_tokens += reply.usage.completion_tokens
         self.cost_usd += reply.usage.cost_usd or 0.0
@@ -128,9 +143,8 @@ class Ledger:
     def _observation(self, event: ObservationEvent) -> None:
         call = self.pending.pop(event.call_id, None)
         self.begun, self.observed = None, self.observed + 1
-        step = step_digest(event, call.arguments if call else "")
-        self.repeats = self.repeats + 1 if step == self._last_step else 1
-        self._last_step = step
+        self._steps.append(step_digest(event, call.arguments if call else ""))
+        self.repeats, self.period = longest_repetition(tuple(self._steps))
         if event.name == "submit":
             self.submitted = self.submitted or event.status == "ok"
             self.submit_warned = self.submit_warned or event.status == "failed"
@@ -140,6 +154,18 @@ class Ledger:
         self.submit_warned = False
         if event.is_best:
             self.best_speedup, self.best_sha256 = event.speedup, event.submission_sha256
+
+
+def longest_repetition(steps: Sequence[str]) -> tuple[int, int]:
+    """(times, period): how often the last `period` steps stand at the end in a row, for the period with most times."""
+    best = (1 if steps else 0, 1)
+    for period in range(1, MOST_PERIOD + 1):
+        last, times = steps[-period:], 0
+        end = len(steps)
+        while end >= period and steps[end - period : end] == last:
+            times, end = times + 1, end - period
+        best = max(best, (times, -period), key=lambda found: (found[0], -abs(found[1])))
+    return best[0], abs(best[1])
 
 
 def step_digest(event: ObservationEvent, arguments: str) -> str:

@@ -65,7 +65,7 @@ def check(limits: LimitsConfig, ledger: Ledger, elapsed_s: float) -> Stop | None
     left = remaining_s(limits, elapsed_s)
     if ledger.submitted:
         return Stop(StopReason.SUBMITTED, "")
-    if ledger.refused is not None:
+    if ledger.refused is not None and ledger.refusals >= limits.refusals:
         return Stop(StopReason.REFUSED, ledger.refused)
     if left is not None and left <= 0:
         return Stop(
@@ -81,7 +81,10 @@ def _check_between_turns(limits: LimitsConfig, ledger: Ledger) -> Stop | None:
     if ledger.format_errors >= limits.format_errors:
         return Stop(StopReason.FORMAT, f"{ledger.format_errors} replies in a row without a usable action")
     if ledger.repeats >= limits.repeats:
-        return Stop(StopReason.STUCK, f"the same action with the same outcome {ledger.repeats} times in a row")
+        what = (
+            "action with the same outcome" if ledger.period == 1 else f"{ledger.period} actions with the same outcomes"
+        )
+        return Stop(StopReason.STUCK, f"the same {what} {ledger.repeats} times in a row")
     if limits.turns and ledger.turns >= limits.turns:
         return Stop(StopReason.TURNS, f"{ledger.turns} turns")
     if limits.tokens and ledger.tokens >= limits.tokens:

@@ -12,7 +12,10 @@ from agent.config import Config
 from agent.errors import ConfigError, RecordError
 from agent.judging.sandboxes import SKILL_NAME
 from agent.judging.tool_runs import Rules
+from agent.loop.condense import EXAMPLE_MARK
+from agent.loop.observations import excerpt_text
 from agent.loop.prompts import render
+from agent.loop.window import is_short, task_chars
 from agent.sandbox.base import SKILL, WORKSPACE, Sandbox
 from agent.sandbox.snapshot import SnapshotError, copy_submission
 from agent.tasks.task import Task
@@ -101,6 +104,9 @@ def first_messages(
     config: Config, task: Task, rules: Rules, sandbox: Sandbox, *, seed: Seed | None = None
 ) -> tuple[Message, ...]:
     """The system prompt (role, actions, limits, skill), the task, and what was tried before where there is a seed."""
+    if is_short(config.backend):
+        opening = _short(config, task, rules)
+        return opening if seed is None else (*opening, Message(role="user", content=_told(seed)))
     system = render(
         "system",
         workspace=WORKSPACE,
@@ -116,6 +122,16 @@ def first_messages(
         Message(role="user", content=render("task", task=task, rules=rules)),
     )
     return opening if seed is None else (*opening, Message(role="user", content=_told(seed)))
+
+
+def _short(config: Config, task: Task, rules: Rules) -> tuple[Message, ...]:
+    """The skill's digest with an example, and as much of the task as leaves room for the work."""
+    values = {"workspace": WORKSPACE, "rules": rules, "limits": config.limits, "example_mark": EXAMPLE_MARK}
+    shown = excerpt_text(task.text.strip(), limit=task_chars(config.backend))
+    return (
+        Message(role="system", content=render("system_short", **values)),
+        Message(role="user", content=render("task_short", shown=shown, rules=rules)),
+    )
 
 
 def _told(seed: Seed) -> str:

@@ -12,7 +12,8 @@ from agent.loop.control import Controls, Device, Listener, Operator, Phase, Stat
 from agent.loop.conversation import Conversation
 from agent.loop.ledger import Ledger
 from agent.loop.limits import Clock
-from agent.loop.waiting import leased
+from agent.loop.waiting import Lease, leased
+from agent.loop.window import Window
 from agent.loop.workbench import Workbench
 from agent.trajectory.events import Event, MessageEvent
 from agent.trajectory.folder import RunFolder
@@ -51,6 +52,7 @@ class Session:
     controls: Controls
     clock: Clock
     device: Device | None = None
+    window: Window | None = None
 
     @property
     def ledger(self) -> Ledger:
@@ -63,8 +65,8 @@ class Session:
     def status(self, phase: Phase, detail: str) -> None:
         self.listener.on_status(Status(phase, detail, self.ledger.turns, time.time()))
 
-    def leased(self) -> AbstractContextManager[float]:
-        """Holds the device; gives the seconds waited for it. Raises Interrupted when a person asks to leave first."""
+    def leased(self) -> AbstractContextManager[Lease]:
+        """Holds the device. Raises Interrupted when a person asks to leave first."""
         if self.device is not None:
             self.status("acting", "waiting for the device")
         return leased(self.device, clock=self.clock, leave=lambda: self.controls.leaving)

@@ -1,12 +1,14 @@
 """The two steps of an episode, recorded as they happen: think (one reply of the model) and act (one of its calls)."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from agent.backends.base import Reply, ToolCall
+from agent.backends.base import Message, Reply, ToolCall
+from agent.errors import ContextOverflow
 from agent.loop.actions import ACTIONS, REPEATABLE, Action, EditFile, Invalid, Submit, parse_call, tool_schemas
 from agent.loop.files import content_sha256, resume_edit
-from agent.loop.keeping import keep_submission, submission_sha256, weakest_speedup
+from agent.loop.keeping import keep_submission, kept_in_view, submission_sha256, weakest_speedup
 from agent.loop.limits import check, command_timeout_s, nearly_spent, remaining_s
 from agent.loop.observations import excerpt_text
 from agent.loop.perform import perform
@@ -27,30 +29,47 @@ def think(session: Session) -> None:
     """
     settle(session)
     session.status("thinking", session.backend.name)
-    messages, schemas = tuple(session.log.conversation.messages), tool_schemas()
-    reply = wait_for(
-        lambda: session.backend.chat(messages, schemas),
+    messages, window = tuple(session.log.conversation.messages), session.window
+    if window is None:
+        receive(session, _ask(session, messages))
+        return
+    while True:  # bounded by the window's shrinking
+        view = window.view(messages, lambda: kept_in_view(session.folder, session.ledger))
+        try:
+            reply = _ask(session, view.messages)
+            break
+        except ContextOverflow:
+            if not window.shrink():
+                raise
+    window.measured(view, reply.usage.prompt_tokens)
+    receive(session, reply, condensed=view.hidden)
+
+
+def _ask(session: Session, messages: Sequence[Message]) -> Reply:
+    return wait_for(
+        lambda: session.backend.chat(messages, tool_schemas()),
         leave=lambda: session.controls.leaving,
         timeout_s=remaining_s(session.config.limits, session.clock.elapsed_s()),
     )
-    receive(session, reply)
 
 
 def settle(session: Session) -> None:
-    """Say what is owed to the model before it speaks again: a format complaint, the end of a budget. Safe to repeat."""
+    """Say what is owed to the model before it speaks again: a complaint, an answer, a budget's end. Safe to repeat."""
     if session.ledger.owes_complaint:
         generic = render("format_error", length=session.ledger.truncated, names=tuple(ACTIONS))
         session.say(session.ledger.complaint or generic, "format_error")
+    if session.ledger.owes_answer:
+        session.say(render("refused"), "refusal")
     left = nearly_spent(session.config.limits, session.ledger, session.clock.elapsed_s())
     if left and not session.ledger.warned:
         session.say(render("budget", left=left), "limit")
 
 
-def receive(session: Session, reply: Reply) -> None:
+def receive(session: Session, reply: Reply, *, condensed: int = 0) -> None:
     """Record one reply of the model, whoever asked it; its calls then are pending."""
     turn = session.ledger.turns + 1
     reply = with_unique_ids(reply, turn, session.ledger.call_ids)
-    session.log.record(ReplyEvent, turn=turn, reply=reply, format_error=format_error(reply))
+    session.log.record(ReplyEvent, turn=turn, reply=reply, format_error=format_error(reply), condensed_turns=condensed)
 
 
 def next_phase(session: Session) -> Literal["think", "act", "end"]:
@@ -196,8 +215,8 @@ def _execute(session: Session, call: ToolCall, action: Action) -> None:
 def _perform(session: Session, action: Action) -> Outcome:
     if not _measures(session, action):
         return _run(session, action)
-    with session.leased() as waited_s:
-        return replace(_run(session, action), device_wait_s=waited_s)
+    with session.leased() as lease:
+        return replace(_run(session, action, lease.variables), device_wait_s=lease.waited_s)
 
 
 def _measures(session: Session, action: Action) -> bool:
@@ -205,8 +224,8 @@ def _measures(session: Session, action: Action) -> bool:
     return action.name == "profile" or (action.name == "verify" and session.bench.rules.target == "cuda")
 
 
-def _run(session: Session, action: Action) -> Outcome:
-    limits = session.config.limits
+def _run(session: Session, action: Action, variables: Mapping[str, str] | None = None) -> Outcome:
+    limits, bench = session.config.limits, session.bench.told(variables or {})
     is_tool = action.name in ("compile", "verify", "profile")
     timeout_s = command_timeout_s(
         limits,
@@ -217,7 +236,7 @@ def _run(session: Session, action: Action) -> Outcome:
     log_name = f"{session.ledger.actions:04d}-{action.name}.log"
     session.status("acting", _describe(action))
     return wait_for(
-        lambda: perform(session.bench, action, timeout_s=timeout_s, log_name=log_name),
+        lambda: perform(bench, action, timeout_s=timeout_s, log_name=log_name),
         leave=lambda: session.controls.leaving,
         give_up=session.bench.sandbox.close,
     )

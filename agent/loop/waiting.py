@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -32,6 +32,14 @@ class Interrupted(Exception):
 
 class OutOfTime(Exception):
     """The time budget ended while something was running."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A device that is held: the seconds that were waited for it, and what commands that use it are told."""
+
+    waited_s: float = 0.0
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -134,16 +142,16 @@ def wait_for_sandboxes(call: Callable[[Callable[[Sandbox], None]], T], *, leave:
 
 
 @contextlib.contextmanager
-def leased(device: Device | None, *, clock: Clock, leave: Callable[[], bool]) -> Iterator[float]:
-    """Holds the device; gives the seconds that were waited for it, which do not count on the clock."""
+def leased(device: Device | None, *, clock: Clock, leave: Callable[[], bool]) -> Iterator[Lease]:
+    """Holds the device; waiting for it does not count on the clock."""
     if device is None:
-        yield 0.0
+        yield Lease()
         return
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         with clock.stopped():
-            stack.enter_context(device.lease(leave=leave))
-        yield time.monotonic() - began
+            variables = stack.enter_context(device.lease(leave=leave))
+        yield Lease(time.monotonic() - began, variables)
 
 
 def _why_leave(leave: Callable[[], bool], deadline: float | None) -> Exception | None:

@@ -1,12 +1,14 @@
 """What an action works with, and what comes of it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from agent.config import LimitsConfig
 from agent.judging.tool_runs import Rules
 from agent.sandbox.base import Sandbox
+from agent.sandbox.variables import WithVariables
 from agent.tasks.task import Task
 
 LOGS: Final = "/opt/agent-logs"
@@ -24,6 +26,10 @@ class Workbench:
     rules: Rules
     limits: LimitsConfig
     logs: Path
+
+    def told(self, variables: Mapping[str, str]) -> "Workbench":
+        """The same, with these environment variables for every command."""
+        return replace(self, sandbox=WithVariables(self.sandbox, variables)) if variables else self
 
 
 @dataclass(frozen=True)

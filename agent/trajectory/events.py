@@ -91,7 +91,7 @@ class MessageEvent(_Event):
 
     type: Literal["message"] = "message"
     message: Message
-    origin: Literal["harness", "format_error", "person", "limit"] = "harness"
+    origin: Literal["harness", "format_error", "refusal", "person", "limit"] = "harness"
 
 
 class ReplyEvent(_Event):
@@ -101,6 +101,8 @@ class ReplyEvent(_Event):
     turn: int
     reply: Reply
     format_error: str | None = None
+    condensed_turns: int = 0
+    """How many of the turns before it the model was not shown as they were, because its window is short."""
 
 
 class ActionEvent(_Event):

@@ -94,7 +94,7 @@ def cut_off_words(event: Resumed) -> str:
 
 
 def _message(event: MessageEvent) -> Iterator[Line]:
-    heads = {"person": "message to the model", "format_error": "unusable reply", "limit": "limit"}
+    heads = {"person": "message to the model", "format_error": "unusable reply", "refusal": "refused", "limit": "limit"}
     if head := heads.get(event.origin):
         yield Line("info" if event.origin == "person" else "warn", head, one_line(event.message.content))
 

@@ -213,8 +213,9 @@ def test_the_backends_own_complaint_is_passed_on(make_session: MakeSession) -> N
         ([reply(text=str(i), cost_usd=0.4) for i in range(9)], ["limits.cost_usd=0.7"], StopReason.COST),
         ([bash("echo same")] * 9, [], StopReason.STUCK),
         ([bash("echo 1"), ContextOverflow("the window is full")], [], StopReason.CONTEXT),
-        ([reply(refusal="I will not", finish_reason="stop")], [], StopReason.REFUSED),
-        ([reply(finish_reason="refusal")], [], StopReason.REFUSED),
+        ([bash("echo 1"), bash("echo 2")] * 9, [], StopReason.STUCK),
+        ([reply(refusal="I will not", finish_reason="stop")] * 2, [], StopReason.REFUSED),
+        ([reply(finish_reason="refusal")], ["limits.refusals=1"], StopReason.REFUSED),
         ([bash("echo 1")], [], StopReason.SCRIPT_END),
         ([bash("echo 1"), BackendError("no answer", kind="unreachable")], [], StopReason.BACKEND),
         ([bash("echo 1"), RuntimeError("a fault")], [], StopReason.INTERNAL),
@@ -228,6 +229,22 @@ def test_every_way_to_end_is_recorded(
     events = run(make_session(Turns(*turns), *settings))
     assert stop(events).reason is reason
     assert time.monotonic() - began < 30
+
+
+def test_a_refusal_is_answered_once(make_session: MakeSession) -> None:
+    declined = reply(refusal="I cannot help with that", finish_reason="stop")
+    backend = Turns(declined, bash("echo 1"), declined, reply(call("submit"), call("submit")))
+    events = run(make_session(backend))
+    answers = [e for e in events if isinstance(e, MessageEvent) and e.origin == "refusal"]
+    assert len(answers) == 2 and stop(events).reason is StopReason.SUBMITTED
+    assert backend.seen[1][-1].content == answers[0].message.content
+    assert "performance engineering" in answers[0].message.content
+
+
+def test_going_round_in_circles_is_noticed(make_session: MakeSession) -> None:
+    events = run(make_session(Turns(*[bash(f"echo {i % 3}") for i in range(60)]), "limits.repeats=3"))
+    assert len(observations(events)) == 9
+    assert stop(events).detail == "the same 3 actions with the same outcomes 3 times in a row"
 
 
 def test_a_fault_is_recorded_with_what_it_was_first(make_session: MakeSession) -> None:
