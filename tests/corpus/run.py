@@ -1,10 +1,9 @@
-"""Runs the judge over folders of cases and prints a table: `python -m tests.corpus.run [FOLDER…] [--sandbox …] [--only
-NAME…]`.
+"""Runs the judge over the corpus and prints a table: `python -m tests.corpus.run [FOLDER…] [--sandbox …] [--only NAME…]`.
 
-A case is a folder with case.json (expected verdict, policy, family), model.py, model_new.py and, where it has native
-code, kernels/. A hack counts as caught when it is rejected or when its task is refused (`error` with a task.* reason);
-where the case says "tolerated": "true-time", an accepted verdict without a false speed-up is right as well. An honest
-control must be accepted.
+A case is a folder with case.json (expected verdict, policy, family, reason codes), model.py, model_new.py and, where it
+has native code, kernels/. A hack counts as caught when it is rejected for a reason that case.json allows, or when its
+task is refused (`error` with a task.* reason); where the case says "tolerated": "true-time", an accepted verdict
+without a false speed-up is right as well. An honest control must be accepted. Exit code 1 where a verdict is wrong.
 """
 
 import argparse
@@ -13,106 +12,83 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.corpus.cases import KNOWN, OWN, Case, Outcome, cases_in, outcome
+
 ROOT = Path(__file__).resolve().parents[2]
-OWN = Path(__file__).resolve().parent
-SHARED = ROOT.parent / "shared" / "corpus"
-TRUE_TIME = 1.25
+NO_REPORT = 500
+
+__all__ = ["KNOWN", "OWN", "Settings", "cases_in", "judge_here", "main", "outcome"]
 
 
 @dataclass(frozen=True)
-class Case:
-    """One folder."""
+class Settings:
+    """How cases are judged. `quick`: by verify first, and further only if that lets a case through."""
 
-    folder: Path
-    expect: str
-    policy: str
-    target: str
-    tolerated: bool
-    faster: bool | None
-
-    @property
-    def name(self) -> str:
-        return self.folder.name
+    tool: str = "judge"
+    sandbox: str | None = None
+    cache: Path | None = None
+    budget_s: float = 6.0
+    quick: bool = False
+    tools: Path = ROOT / "tools"
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What the judge said about a case."""
-
-    case: Case
-    got: str
-    reason: str
-    right: bool
-    seconds: float
-    report: dict[str, Any]
-
-
-def read_case(folder: Path) -> Case:
-    told = json.loads((folder / "case.json").read_text(encoding="utf-8"))
-    return Case(
-        folder=folder,
-        expect=told["expect"],
-        policy=told["policy"],
-        target="cpu" if told["target"] == "any" else told["target"],
-        tolerated=told.get("tolerated") == "true-time",
-        faster=told.get("faster"),
-    )
+def judge_case(case: Case, settings: Settings) -> Outcome:
+    """One case, its baseline warmed before the clock runs."""
+    if settings.sandbox is not None:
+        return outcome(case, *judge_sandboxed(case, kind=settings.sandbox))
+    if settings.quick and settings.tool != "verify":
+        found = outcome(case, *judge_here(case, settings, tool="verify"))
+        if found.got != "accepted":
+            return found
+    return outcome(case, *judge_here(case, settings, tool=settings.tool))
 
 
-def cases_in(folders: Sequence[Path], *, only: Sequence[str] = (), target: str = "cpu") -> list[Case]:
-    found = [read_case(path.parent) for folder in folders for path in sorted(folder.glob("*/case.json"))]
-    return [case for case in found if case.target == target and (not only or case.name in only)]
-
-
-def judge_here(case: Case, *, tool: str, cache: Path | None, budget_s: float) -> tuple[dict[str, Any], float]:
+def judge_here(case: Case, settings: Settings, *, tool: str) -> tuple[dict[str, Any], float]:
     """The tool as a process of this machine, without a sandbox around it; on a copy, because some cases change their
     files.
     """
+    text = json.dumps({"model_py": (case.folder / "model.py").read_text(encoding="utf-8")}).encode()
+    command = [sys.executable, "-I", str(settings.tools / f"{tool}.py"), "--target", case.target]
+    command += ["--policy", case.policy]
+    if settings.cache is not None:
+        _warm(settings, case.target, text if tool != "verify" else None)
+        command += ["--cache", str(settings.cache)]
+    if tool != "verify":
+        command += ["--budget-s", str(settings.budget_s)]
     with tempfile.TemporaryDirectory(prefix="case-") as scratch:
         workspace = Path(scratch) / case.name
         shutil.copytree(case.folder, workspace)
-        text = json.dumps({"model_py": (case.folder / "model.py").read_text(encoding="utf-8")})
-        command = [
-            sys.executable,
-            "-I",
-            str(ROOT / "tools" / f"{tool}.py"),
-            "--workspace",
-            str(workspace),
-            "--target",
-            case.target,
-        ]
-        command += ["--policy", case.policy]
-        if cache is not None:
-            warm = [
-                sys.executable,
-                "-I",
-                str(ROOT / "tools" / "warm_cache.py"),
-                "--out",
-                str(cache),
-                "--target",
-                case.target,
-            ]
-            if tool != "verify":
-                subprocess.run(
-                    warm, input=text.encode(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
-                )
-            command += ["--cache", str(cache)]
-        if tool != "verify":
-            command += ["--budget-s", str(budget_s)]
         started = time.monotonic()
-        done = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+        done = subprocess.run([*command, "--workspace", str(workspace)], input=text, capture_output=True, check=False)
     seconds = time.monotonic() - started
     try:
         return json.loads(done.stdout), seconds
     except ValueError:
-        reason = {"code": "no_report", "detail": done.stderr.decode("utf-8", "replace")[-500:]}
+        reason = {"code": "no_report", "detail": done.stderr.decode("utf-8", "replace")[-NO_REPORT:]}
         return {"verdict": "error", "status": "error", "reasons": [reason]}, seconds
+
+
+_warming = threading.Lock()
+_warmed: set[tuple[str, bytes | None]] = set()
+
+
+def _warm(settings: Settings, target: str, text: bytes | None) -> None:
+    """Compiled headers, and a task's compiled baseline where times are wanted: once, whatever number of cases use it."""
+    with _warming:
+        if (target, text) in _warmed:
+            return
+        _warmed.add((target, text))
+        command = [sys.executable, "-I", str(settings.tools / "warm_cache.py"), "--target", target]
+        command += ["--out", str(settings.cache)]
+        subprocess.run(command, input=text or b"", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
 def judge_sandboxed(case: Case, *, kind: str) -> tuple[dict[str, Any], float]:
@@ -139,27 +115,19 @@ def judge_sandboxed(case: Case, *, kind: str) -> tuple[dict[str, Any], float]:
     return report, time.monotonic() - started
 
 
-def outcome(case: Case, report: dict[str, Any], seconds: float) -> Outcome:
-    told = report.get("verdict") or {"verified": "accepted", "profiled": "accepted"}.get(
-        report["status"], report["status"]
-    )
-    reasons = report.get("reasons") or []
-    reason = reasons[0]["code"] if reasons else ""
-    if told == "accepted" and report.get("speedup"):
-        reason = ", ".join(f"{name} {value['ratio']:.2f}x {value['call']}" for name, value in report["speedup"].items())
-    return Outcome(
-        case=case, got=told, reason=reason, right=_right(case, told, reasons, report), seconds=seconds, report=report
-    )
-
-
-def _right(case: Case, told: str, reasons: list[dict[str, str]], report: dict[str, Any]) -> bool:
-    if case.expect == "accept":
-        return told == "accepted"
-    if told == "accepted":
-        # Such a case is a clean-up of the reference at best: faster than both baselines would be a lie.
-        speedup = report.get("speedup") or {}
-        return case.tolerated and min((value["low"] for value in speedup.values()), default=0.0) <= TRUE_TIME
-    return told == "rejected" or (bool(reasons) and reasons[0]["code"].startswith("task."))
+def run_all(cases: Sequence[Case], settings: Settings, *, jobs: int, told: Callable[[Outcome], None]) -> list[Outcome]:
+    """Cases whose verdict needs no clock `jobs` at a time, then the others alone."""
+    beside = [case for case in cases if jobs > 1 and not case.times_count]
+    alone = [case for case in cases if case not in beside]
+    results = []
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        for result in pool.map(lambda case: judge_case(case, settings), beside):
+            told(result)
+            results.append(result)
+    for case in alone:
+        results.append(judge_case(case, settings))
+        told(results[-1])
+    return results
 
 
 def row(result: Outcome) -> str:
@@ -170,40 +138,80 @@ def row(result: Outcome) -> str:
     )
 
 
+def _done_before(file: Path, cases: Sequence[Case]) -> list[Outcome]:
+    """The last right outcome of each case that an earlier call has written."""
+    known = {case.name: case for case in cases}
+    found: dict[str, Outcome] = {}
+    for line in file.read_text(encoding="utf-8").splitlines():
+        try:
+            told = json.loads(line)
+        except ValueError:  # a line that was torn by the end of that call
+            continue
+        if told["right"] and told["case"] in known:
+            found[told["case"]] = outcome(known[told["case"]], told["report"], told["seconds"])
+    return list(found.values())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Run the judge over the corpus; exit code 1 where a verdict is wrong.")
-    parser.add_argument(
-        "folders", nargs="*", type=Path, help="folders of cases (default: our own and, where present, ../shared/corpus)"
+    flags = _flags(argv)
+    settings = Settings(
+        tool=flags.tool,
+        sandbox=flags.sandbox,
+        cache=flags.cache or _cache(),
+        budget_s=flags.budget_s,
+        quick=flags.quick,
+        tools=flags.tools.resolve(),
     )
+    cases = cases_in(flags.folders or [OWN, KNOWN], only=flags.only, target=flags.target)
+    results = _done_before(flags.json, cases) if flags.resume and flags.json and flags.json.exists() else []
+    if flags.json is not None and not flags.resume:
+        flags.json.unlink(missing_ok=True)
+
+    def told(result: Outcome) -> None:
+        print(row(result), flush=True)
+        if not result.right:
+            print("    ", result.report.get("reasons"), flush=True)
+        if flags.json is not None:
+            with flags.json.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(result.as_json()) + "\n")
+
+    print(f"    {'case':38s} {'expected':8s} {'got':9s} {'reason':44s} {'s':>6s}", flush=True)
+    for result in results:
+        print(row(result), flush=True)
+    left = [case for case in cases if case.name not in {result.case.name for result in results}]
+    for _ in range(flags.repeat):
+        results += run_all(left, settings, jobs=flags.jobs, told=told)
+    wrong = [result for result in results if not result.right]
+    print(f"{len(results) - len(wrong)} of {len(results)} as expected (* also right: accepted with its true time)")
+    return 1 if wrong or not results else 0
+
+
+def _flags(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run the judge over the corpus; exit code 1 where a verdict is wrong.")
+    parser.add_argument("folders", nargs="*", type=Path, help="folders of cases (default: our own and the known ones)")
+    parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(
         "--sandbox",
         choices=("docker", "bubblewrap", "none"),
         help="run in this sandbox, through agent.judging (default: none around the tools)",
     )
     parser.add_argument("--tool", choices=("judge", "profiling", "verify"), default="judge")
+    parser.add_argument("--quick", action="store_true", help="verify first; judge only what that lets through")
     parser.add_argument("--only", nargs="+", default=(), help="names of cases")
+    parser.add_argument("--jobs", type=int, default=1, help="hacks judged at once; what depends on time runs alone")
+    parser.add_argument("--repeat", type=int, default=1, help="judge everything so many times")
     parser.add_argument("--cache", type=Path, help="folder for warmed builds and baselines (kept)")
-    parser.add_argument("--budget-s", type=float, default=6.0)
-    parser.add_argument("--json", type=Path, help="write all reports to this file")
-    flags = parser.parse_args(argv)
-    folders = flags.folders or [folder for folder in (OWN, SHARED) if folder.is_dir()]
-    results = []
-    for case in cases_in(folders, only=flags.only):
-        if flags.sandbox:
-            report, seconds = judge_sandboxed(case, kind=flags.sandbox)
-        else:
-            report, seconds = judge_here(case, tool=flags.tool, cache=flags.cache, budget_s=flags.budget_s)
-        results.append(outcome(case, report, seconds))
-        print(row(results[-1]), flush=True)
-        if not results[-1].right:
-            print("    ", report.get("reasons"), flush=True)
-    wrong = [result for result in results if not result.right]
-    print(f"{len(results) - len(wrong)} of {len(results)} as expected (* also right: accepted with its true time)")
-    if flags.json is not None:
-        flags.json.write_text(
-            json.dumps([{"case": result.case.name, **result.report} for result in results]), encoding="utf-8"
-        )
-    return 1 if wrong else 0
+    parser.add_argument("--tools", type=Path, default=ROOT / "tools", help="another copy of tools/")
+    parser.add_argument("--budget-s", type=float, default=6.0, help="aim for the timed rounds of a case")
+    parser.add_argument("--json", type=Path, help="write all reports to this file, one line each, as they come")
+    parser.add_argument("--resume", action="store_true", help="take over what the --json file says was right")
+    return parser.parse_args(argv)
+
+
+def _cache() -> Path:
+    from agent.config import cache_home
+
+    return cache_home() / "corpus"
 
 
 if __name__ == "__main__":

@@ -201,6 +201,6 @@ FAST = (
 
 @pytest.mark.parametrize("case", corpus.cases_in([corpus.OWN], only=FAST), ids=lambda case: case.name)
 def test_some_of_the_corpus(case):
-    report, seconds = corpus.judge_here(case, tool="verify", cache=None, budget_s=0)
+    report, seconds = corpus.judge_here(case, corpus.Settings(), tool="verify")
     result = corpus.outcome(case, report, seconds)
     assert result.right, report["reasons"]
