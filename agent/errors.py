@@ -58,6 +58,10 @@ class TaskError(AgentError):
     exit_code = EXIT_USAGE
 
 
+class UnclearTask(TaskError):
+    """Time or memory ran out while the task was looked at: it may be at fault, or a machine that was busy."""
+
+
 class BackendError(AgentError):
     """The language model could not be asked; `kind` is recorded with the run."""
 
@@ -88,6 +92,10 @@ class RecordError(AgentError):
     def __init__(self, message: str, *, hint: str = "", full: bool = False) -> None:
         super().__init__(message, hint=hint)
         self.full = full
+
+
+class InUse(RecordError):
+    """Another process is at work there."""
 
 
 class JudgeError(AgentError):

@@ -5,7 +5,6 @@ disk tore is cut off. What each run came to is not here but in the run folders, 
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -18,7 +17,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from agent import __version__
 from agent.config import Config, expanded
-from agent.errors import ConfigError, RecordError
+from agent.errors import ConfigError, InUse, RecordError
+from agent.locks import locked
 from agent.tasks.task import Task
 from agent.trajectory.folder import RunFolder, slug_of
 from agent.trajectory.writer import record_error
@@ -85,26 +85,22 @@ class Collection:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Held by the one driver. Raises RecordError that names the other, ConfigError where it cannot be made."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise ConfigError(f"cannot write in {self.path}: {reason}", hint="choose another folder with -o") from error
-        try:
+        with contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
-                raise RecordError(
-                    f"{self.path} is being worked on by process {pid}", hint="wait for it, or choose another folder"
-                ) from None
+                self.path.mkdir(parents=True, exist_ok=True)
+                fd = stack.enter_context(locked(self.path / LOCK))
+            except OSError as error:
+                reason = error.strerror or str(error)
+                hint = "choose another folder with -o"
+                raise ConfigError(f"cannot write in {self.path}: {reason}", hint=hint) from error
+            if fd is None:
+                pid = (self.path / LOCK).read_text(encoding="ascii", errors="replace").strip() or "unknown"
+                hint = "wait for it, or choose another folder"
+                raise InUse(f"{self.path} is being worked on by process {pid}", hint=hint)
             with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
             yield
-        finally:
-            os.close(fd)
 
     def settle_plan(self, plan: Plan) -> Plan:
         """Write the plan, or check it against the one that is there. Raises ConfigError that names what differs."""

@@ -77,6 +77,7 @@ class Driver:
         self._entries = {entry.id: entry for entry in plan.tasks}
         self._scripts = scripts
         self._jobs: dict[Key, Job] = {}
+        self._busy: set[Key] = set()
         self._outage = Outage(self.orders.patience)
         self._histories = read_histories(collection)
         self._forgiven = {k: h.burned for k, h in self._histories.items()} if self.orders.retry_errors else {}
@@ -245,6 +246,9 @@ class Driver:
                 self.view.say(self.board.trouble)
         else:
             self._outage.ended(key)
+        if done.fault is Fault.BUSY and key not in self._busy:
+            self._busy.add(key)
+            self.view.say(f"waiting: {done.detail}")
         if done.fault is not None and done.fault.halts:
             self._halt(done)
 

@@ -5,10 +5,12 @@ A job is one attempt at one sample of one task. The driver submits at most `slot
 lost report costs nothing: the driver reads the folder again.
 """
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from agent.backends.registry import make_backend
 from agent.batch.faults import Fault, backend_fault, detail_of, fault_of, refused_by, stop_fault
@@ -16,6 +18,7 @@ from agent.batch.patience import PatientBackend
 from agent.config import Config
 from agent.errors import ConfigError, RecordError
 from agent.judging.reports import Verdict
+from agent.locks import locked
 from agent.loop.control import Controls, Device, Listener, SilentListener, Status
 from agent.loop.episode import EpisodeResult, resume_episode, run_episode
 from agent.loop.judgement import Judgement, Subject, verdict_record
@@ -24,8 +27,11 @@ from agent.tasks.task import Task
 from agent.trajectory.events import Event, StopReason
 from agent.trajectory.folder import RunFolder
 from agent.trajectory.stored import read_ending
+from agent.trajectory.writer import record_error
 
 Outcome = Literal["settled", "failed", "left", "refused"]
+WORKER_LOCK: Final = ".worker"
+_LEAVING: Final = (Fault.SETUP, Fault.BUSY)
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class Done:
     """What a job came to. `run` is None where nothing was recorded.
 
     settled: a verdict that stays is on disk. failed: `fault` says what, by the error table. left: to be gone on with
-    (asked to quit, or `fault` is an outage or a setup error). refused: the task is none. Counts are the whole run's.
+    (asked to quit, or `fault` is outage, setup or busy). refused: the task is none. Counts are the whole run's.
     """
 
     job: Job
@@ -117,6 +123,26 @@ class Executor(Protocol):
     def close(self) -> None:
         """Free everything; what still runs is left."""
         ...
+
+
+@contextlib.contextmanager
+def alone(folder: Path, *, patience_s: float = 0.0) -> Iterator[bool]:
+    """Holds the sample's lock; false where another worker, of whatever executor, has it after `patience_s`.
+
+    Raises RecordError.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held = stack.enter_context(locked(folder / WORKER_LOCK, patience_s=patience_s))
+        except OSError as error:
+            raise record_error(folder / WORKER_LOCK, error) from error
+        yield held is not None
+
+
+def in_use(job: Job) -> Done:
+    detail = f"{job.folder} is still in use by another worker"
+    return Done(job=job, outcome="left", run=job.run, fault=Fault.BUSY, detail=detail)
 
 
 def run_job(
@@ -225,6 +251,6 @@ def _raised(job: Job, runs: list[Path], error: Exception) -> Done:
     fault = fault_of(error)
     if fault is Fault.OUTAGE and not job.patient:  # others are answered: it is this conversation
         fault = Fault.BACKEND
-    outcome: Outcome = "refused" if fault is Fault.TASK else "left" if fault is Fault.SETUP else "failed"
+    outcome: Outcome = "refused" if fault is Fault.TASK else "left" if fault in _LEAVING else "failed"
     run = next((path for path in runs if path.is_dir()), None)
     return Done(job=job, outcome=outcome, run=run, fault=fault, detail=detail_of(error))

@@ -5,6 +5,7 @@ wrong kernel) is no error here: such an episode has a verdict and is kept as dat
 
 class           what                                             then
 task            inspection or the judge's controls refuse it     refused once, all its samples with it
+unclear         time or memory ran out while it was looked at    a new attempt: the machine may have been busy
 setup           settings, key, model name, missing software      no further episode starts; running ones are left
 outage          nobody answers, 5xx, 429, timeouts               the run is left; new work waits until somebody answers
 disk_full       nothing can be recorded                          no further episode starts
@@ -12,6 +13,7 @@ backend         the server refuses this conversation             a new attempt
 sandbox         it could not be opened, or was lost              a new attempt
 judge           the judge itself could not run, or stumbled      judged again; else a new attempt
 record          a run's files are damaged                        a new attempt beside it
+busy            another process is at work on the run            the run is left, and tried again when that has ended
 internal        a fault of this program                          a new attempt
 worker          the process or node of an episode went away      the run is gone on with elsewhere
 """
@@ -23,11 +25,14 @@ from agent.errors import (
     AgentError,
     BackendError,
     ConfigError,
+    InUse,
     JudgeError,
     RecordError,
     SandboxError,
     TaskError,
+    UnclearTask,
 )
+from agent.judging.cache import DOUBTFUL
 from agent.trajectory.events import StopReason
 from agent.trajectory.stored import Ending
 from agent.trajectory.writer import FULL_ERRNOS
@@ -43,6 +48,7 @@ class Fault(StrEnum):
     """Why an attempt gave no verdict."""
 
     TASK = "task"
+    UNCLEAR = "unclear"
     SETUP = "setup"
     OUTAGE = "outage"
     DISK_FULL = "disk_full"
@@ -50,6 +56,7 @@ class Fault(StrEnum):
     SANDBOX = "sandbox"
     JUDGE = "judge"
     RECORD = "record"
+    BUSY = "busy"
     INTERNAL = "internal"
     WORKER = "worker"
 
@@ -64,18 +71,22 @@ class Fault(StrEnum):
         return self in (Fault.SETUP, Fault.DISK_FULL)
 
 
-_BURNING: Final = frozenset({Fault.BACKEND, Fault.SANDBOX, Fault.JUDGE, Fault.RECORD, Fault.INTERNAL})
+_BURNING: Final = frozenset({Fault.UNCLEAR, Fault.BACKEND, Fault.SANDBOX, Fault.JUDGE, Fault.RECORD, Fault.INTERNAL})
 
 
 def fault_of(error: BaseException) -> Fault:
     """The class of an exception that ended an attempt."""
     match error:
+        case UnclearTask():
+            return Fault.UNCLEAR
         case TaskError():
             return Fault.TASK
         case ConfigError():
             return Fault.SETUP
         case BackendError():
             return backend_fault(error)
+        case InUse():
+            return Fault.BUSY
         case RecordError(full=True):
             return Fault.DISK_FULL
         case SandboxError(__cause__=OSError(errno=number)) if number in FULL_ERRNOS:
@@ -115,11 +126,12 @@ def detail_of(error: BaseException) -> str:
 
 
 def refused_by(ending: Ending | None) -> str:
-    """Why the judge's controls refuse the task; empty where they do not."""
+    """Why the judge's controls refuse the task; empty where they do not, or where a busy machine may be why."""
     verdict = ending.verdict if ending else None
     if verdict is None or verdict.get("verdict") != "error":
         return ""
     reasons = verdict.get("reasons") or []
-    if not reasons or not all(str(reason.get("code", "")).startswith("task.") for reason in reasons):
+    codes = [str(reason.get("code", "")) for reason in reasons]
+    if not codes or DOUBTFUL.intersection(codes) or not all(code.startswith("task.") for code in codes):
         return ""
     return "; ".join(f"{reason.get('detail')} [{reason.get('code')}]" for reason in reasons)

@@ -1,30 +1,33 @@
 """Exclusive leases of what is timed: a GPU, or all cores of the machine, for every process of this user.
 
-Covers: two measurements never run on one device at the same time, in whatever collections or processes; a killed holder
-frees its lease at once; a GPU that stops answering is passed over. Not covered: programs that know nothing of these
-leases. A sandbox sees all GPUs and measures on the first one, so that a machine has one lease however many it has.
+Covers: two measurements never run on one device at the same time, in whatever collections or processes; whoever holds a
+GPU is told its UUID for CUDA_VISIBLE_DEVICES, so that several GPUs measure side by side; a killed holder frees its
+lease at once; a GPU that stops answering is passed over. Not covered: programs that know nothing of these leases, a
+command of a model that sets the variable itself among them; whether two GPUs of one host disturb each other.
 """
 
 import contextlib
-import fcntl
-import os
 import random
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from agent.config import cache_home
+from agent.config import cache_home, environ
 from agent.errors import ConfigError, SandboxError
+from agent.locks import locked
 from agent.loop.waiting import Interrupted
 
 POLL_S: Final = 0.1
 ASK_TIMEOUT_S: Final = 30.0
 SET_ASIDE_S: Final = 60.0
 CPU: Final = "cpu"
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+T = TypeVar("T")
 
 
 class DevicePool:
@@ -44,8 +47,11 @@ class DevicePool:
 
     @classmethod
     def of_machine(cls, target: str) -> "DevicePool":
-        """For target cpu one lease of all cores, for cuda one of the first GPU. Raises SandboxError without one."""
-        return cls((CPU,) if target == CPU else gpu_uuids()[:1])
+        """For target cpu one lease of all cores, for cuda one of each GPU that this process may see.
+
+        Raises SandboxError where there is none.
+        """
+        return cls((CPU,) if target == CPU else gpu_uuids(visible=environ().get(VISIBLE)))
 
     def for_job(self) -> "JobDevice":
         return JobDevice(self)
@@ -54,14 +60,9 @@ class DevicePool:
     def hold(self, leave: Callable[[], bool]) -> Iterator[str]:
         """The name of a free, healthy device, held until the end. Raises Interrupted, SandboxError."""
         self._enter(leave)
-        try:
-            name, fd = self._acquire(leave)
-            try:
-                yield name
-            finally:
-                os.close(fd)
-        finally:
-            self._gate.release()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._gate.release)
+            yield self._acquire(leave, stack)
 
     def _enter(self, leave: Callable[[], bool]) -> None:
         """Only as many jobs of this process as there are devices ask for their locks."""
@@ -69,57 +70,94 @@ class DevicePool:
             if leave():
                 raise Interrupted
 
-    def _acquire(self, leave: Callable[[], bool]) -> tuple[str, int]:
+    def _acquire(self, leave: Callable[[], bool], held: contextlib.ExitStack) -> str:
         while True:
             if leave():
                 raise Interrupted
             for name in random.sample(self.names, len(self.names)):
                 if self._aside.get(name, 0.0) > time.monotonic():
                     continue
-                fd = _try_lock(self.folder / f"{name}.lock")
-                if fd is None:
-                    continue
-                if is_healthy(name):
-                    return name, fd
-                os.close(fd)
+                with contextlib.ExitStack() as stack:
+                    if not stack.enter_context(_lease(self.folder / f"{name}.lock")):
+                        continue
+                    if is_healthy(name):
+                        held.push(stack.pop_all())
+                        return name
                 self._aside[name] = time.monotonic() + SET_ASIDE_S
             if all(self._aside.get(name, 0.0) > time.monotonic() for name in self.names):
                 raise SandboxError(f"no device answers: {', '.join(self.names)}", hint="look at nvidia-smi")
             time.sleep(random.uniform(POLL_S / 2, POLL_S))
 
 
-@dataclass
-class JobDevice:
-    """One job's view of the pool: counts how long it waited for a device and held one."""
+@dataclass(kw_only=True)
+class Metered:
+    """Counts how long one job waited for its leases and held them."""
 
-    pool: DevicePool
     waited_s: float = 0.0
     held_s: float = 0.0
-    name: str = field(default="", init=False)
-    """The device that is held now."""
 
     @contextlib.contextmanager
-    def lease(self, *, leave: Callable[[], bool]) -> Iterator[None]:
+    def metered(self, lease: AbstractContextManager[T]) -> Iterator[T]:
         began = time.monotonic()
         with contextlib.ExitStack() as stack:
             try:
-                self.name = stack.enter_context(self.pool.hold(leave))
+                value = stack.enter_context(lease)
             finally:
                 self.waited_s += time.monotonic() - began
             began = time.monotonic()
             try:
-                yield
+                yield value
             finally:
                 self.held_s += time.monotonic() - began
+
+
+@dataclass
+class JobDevice(Metered):
+    """One job's view of the pool."""
+
+    pool: DevicePool
+    name: str = field(default="", init=False)
+    """The device that is held now."""
+
+    def lease(self, *, leave: Callable[[], bool]) -> AbstractContextManager[Mapping[str, str]]:
+        """Gives the variables of the commands that use the device."""
+        return self.metered(self._hold(leave))
+
+    @contextlib.contextmanager
+    def _hold(self, leave: Callable[[], bool]) -> Iterator[Mapping[str, str]]:
+        with self.pool.hold(leave) as self.name:
+            try:
+                yield variables(self.name)
+            finally:
                 self.name = ""
 
 
-def gpu_uuids() -> tuple[str, ...]:
-    """The GPUs that the driver lists. Raises SandboxError where there is none."""
-    listed = _ask_gpu("--query-gpu=uuid")
-    if not listed:
+def variables(name: str) -> dict[str, str]:
+    """What a command is told about the device that is held for it."""
+    return {} if name == CPU else {VISIBLE: name}
+
+
+def gpu_uuids(*, visible: str | None = None) -> tuple[str, ...]:
+    """The GPUs that the driver lists, those in `visible` only (as CUDA_VISIBLE_DEVICES names them: index or UUID).
+
+    Raises SandboxError where there is none.
+    """
+    listed = [tuple(part.strip() for part in line.split(",")) for line in _ask_gpu("--query-gpu=index,uuid")]
+    known = {parts[0]: parts[1] for parts in listed if len(parts) == 2 and parts[1].startswith("GPU-")}
+    if not known:
         raise SandboxError("nvidia-smi lists no GPU", hint="install the NVIDIA driver, or use --target cpu")
-    return tuple(listed)
+    if visible is None:
+        return tuple(known.values())
+    wanted = [name.strip() for name in visible.split(",") if name.strip()]
+    found = [uuid for index, uuid in known.items() if any(_names(name, index, uuid) for name in wanted)]
+    if not found:
+        raise SandboxError(f"{VISIBLE}={visible} names none of this machine's GPUs", hint="unset it, or name one")
+    return tuple(found)
+
+
+def _names(wanted: str, index: str, uuid: str) -> bool:
+    """CUDA takes an index or the beginning of a UUID."""
+    return wanted == index if wanted.isdigit() else uuid.startswith(wanted)
 
 
 def is_healthy(name: str) -> bool:
@@ -136,14 +174,11 @@ def _ask_gpu(*arguments: str) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines() if line.strip()]
 
 
-def _try_lock(path: Path) -> int | None:
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise SandboxError(f"cannot open {path}: {error.strerror}", hint="set CUDA_AGENT_CACHE") from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    return fd
+@contextlib.contextmanager
+def _lease(path: Path) -> Iterator[bool]:
+    with contextlib.ExitStack() as stack:
+        try:
+            held = stack.enter_context(locked(path))
+        except OSError as error:
+            raise SandboxError(f"cannot open {path}: {error.strerror}", hint="set CUDA_AGENT_CACHE") from error
+        yield held is not None

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
-from agent.batch.executor import Done, Job, Moved, Report, run_job
+from agent.batch.executor import Done, Job, Moved, Report, alone, in_use, run_job
 from agent.batch.faults import Fault, detail_of
 from agent.batch.leases import DevicePool
 from agent.loop.control import Controls, Status
@@ -79,16 +79,20 @@ class LocalExecutor:
         try:
             # Many that start in one moment would inspect, compile and ask the server in one moment.
             running.wake.wait(random.uniform(0, self._jitter_s))
-            if running.controls.leaving:
-                done = Done(job=job, outcome="left", run=job.run)
-            else:
-                device = self._pool.for_job() if self._pool else None
-                done = run_job(job, listener=_Teller(running, self), controls=running.controls, device=device)
+            done = Done(job=job, outcome="left", run=job.run) if running.controls.leaving else self._alone(running)
         except BaseException as error:  # noqa: BLE001 - a job without a report would be waited for forever
             done = Done(job=job, outcome="failed", run=job.run, fault=Fault.INTERNAL, detail=detail_of(error))
         with self._lock:
             self._running.pop(job.key, None)
         self.tell(done)
+
+    def _alone(self, running: "_Running") -> Done:
+        """A worker of a cluster that an earlier command used may still be at work on the sample."""
+        job, device = running.job, self._pool.for_job() if self._pool else None
+        with alone(job.folder) as free:
+            if not free:
+                return in_use(job)
+            return run_job(job, listener=_Teller(running, self), controls=running.controls, device=device)
 
     def tell(self, report: Report) -> None:
         self._reports.put(report)

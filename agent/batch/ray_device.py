@@ -7,12 +7,13 @@ several GPUs does not reach the sandbox. The cores are leased as everywhere on o
 
 import contextlib
 import importlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.batch.executor import MeteredDevice
-from agent.batch.leases import DevicePool
+from agent.batch.leases import DevicePool, Metered, gpu_uuids, variables
 from agent.config import Config
 from agent.errors import SandboxError
 from agent.judging.target import resolve_target
@@ -28,33 +29,24 @@ class Holder:
         return True
 
 
-class NodeGpu:
-    """One job's GPU leases: one of this node's GPUs by Ray's account, and one of `pool` where it is given."""
+@dataclass
+class NodeGpu(Metered):
+    """One job's GPU leases: one of this node's GPUs by Ray's account, and one of `pool`."""
 
-    def __init__(self, pool: DevicePool | None = None) -> None:
-        self._pool = pool
-        self.waited_s = 0.0
-        self.held_s = 0.0
+    pool: DevicePool
+
+    def lease(self, *, leave: Callable[[], bool]) -> AbstractContextManager[Mapping[str, str]]:
+        """Raises Interrupted, and SandboxError where this node has no GPU."""
+        return self.metered(self._hold(leave))
 
     @contextlib.contextmanager
-    def lease(self, *, leave: Callable[[], bool]) -> Iterator[None]:
-        """Raises Interrupted, and SandboxError where this node has no GPU."""
+    def _hold(self, leave: Callable[[], bool]) -> Iterator[Mapping[str, str]]:
         ray = ray_module()
         holder = _holder(ray)
-        began = time.monotonic()
         with contextlib.ExitStack() as stack:
             stack.callback(ray.kill, holder)
-            try:
-                _wait(ray, holder.held.remote(), leave)
-                if self._pool is not None:
-                    stack.enter_context(self._pool.hold(leave))
-            finally:
-                self.waited_s += time.monotonic() - began
-            began = time.monotonic()
-            try:
-                yield
-            finally:
-                self.held_s += time.monotonic() - began
+            _wait(ray, holder.held.remote(), leave)
+            yield variables(stack.enter_context(self.pool.hold(leave)))
 
 
 def ray_module() -> Any:
@@ -63,9 +55,9 @@ def ray_module() -> Any:
 
 
 def job_device(config: Config) -> MeteredDevice:
+    """Ray hides all GPUs from a worker that asked for none, so that the variable says nothing here."""
     target = resolve_target(config.judge)
-    pool = DevicePool.of_machine(target)
-    return NodeGpu(pool) if target == "cuda" else pool.for_job()
+    return NodeGpu(pool=DevicePool(gpu_uuids())) if target == "cuda" else DevicePool.of_machine(target).for_job()
 
 
 def _holder(ray: Any) -> Any:

@@ -61,6 +61,10 @@ class RayExecutor:
     _known: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict, init=False)
     """Sample of a lost worker -> its runs at that time: what is begun after that, the driver may not have seen."""
     _wish: str = field(default=GO_ON, init=False)
+    _told: str = field(default=GO_ON, init=False)
+    """The wish that the switch is known to hold."""
+    _actor: Any = field(default=None, init=False)
+    """Kept, because an actor ends with its last handle."""
     _looked_at: float = field(default=0.0, init=False)
     _closed: bool = field(default=False, init=False)
 
@@ -132,6 +136,8 @@ class RayExecutor:
         ended = self._ended(timeout_s)
         if ended or time.monotonic() - self._looked_at >= POLL_S:
             self._looked_at = time.monotonic()
+            if self._wish != GO_ON:
+                self._check_switch()
             for key, running in self._running.items():
                 found = running.tail.read()
                 self._reports.extend(
@@ -160,22 +166,38 @@ class RayExecutor:
             self._known[running.job.key] = run_names(running.job.folder)
             detail = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
             return Done(job=running.job, outcome="failed", run=running.tail.run, fault=Fault.WORKER, detail=detail)
-        if done.fault is Fault.WORKER:
+        if done.fault in (Fault.WORKER, Fault.BUSY):  # whoever is still at work there may have begun another run
             self._known[running.job.key] = running.tail.known
         return replace(done, job=running.job)  # as it was submitted, whichever run the worker went on with
 
     def _set_switch(self) -> None:
-        """The wish is told to the actor; where that is gone with its node, a new one takes its name."""
-        try:
+        """The wish is told to the actor; where that is gone with its node, a new one takes its name.
+
+        What could not be told is told again with every look at what runs, until the actor has heard it.
+        """
+        with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
             actor = self._ray.get_actor(self._switch)
-            self._ray.get(actor.write.remote(self._wish), timeout=CONTROL_TIMEOUT_S)
-        except (self._ray.exceptions.RayError, ValueError):
-            with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
-                # On the driver's own node where it can be: what ends that node ends the command as well.
-                here = self._ray.get_runtime_context().get_node_id()
-                place = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=True)
-                made = self._ray.remote(Switch).options(name=self._switch, num_cpus=0, scheduling_strategy=place)
-                self._ray.get(made.remote(self._wish).read.remote(), timeout=CONTROL_TIMEOUT_S)
+            self._told = self._ray.get(actor.write.remote(self._wish), timeout=CONTROL_TIMEOUT_S)
+            return
+        with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
+            # On the driver's own node where it can be: what ends that node ends the command as well.
+            here = self._ray.get_runtime_context().get_node_id()
+            place = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=True)
+            made = self._ray.remote(Switch).options(name=self._switch, num_cpus=0, scheduling_strategy=place)
+            self._actor = made.remote(self._wish)
+            self._told = self._ray.get(self._actor.read.remote(), timeout=CONTROL_TIMEOUT_S)
+
+    def _check_switch(self) -> None:
+        """A wish that was not told, or that was lost with the actor, which then begins again with its first one."""
+        if self._told == self._wish:
+            try:
+                asked = self._ray.get_actor(self._switch).read.remote()
+                ready, _ = self._ray.wait([asked], timeout=0.2)
+                self._told = self._ray.get(ready[0]) if ready else self._told
+            except (self._ray.exceptions.RayError, ValueError):
+                self._told = GO_ON
+        if self._told != self._wish:
+            self._set_switch()
 
     def _check_nodes(self) -> None:
         nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get(SANDBOX, 0) >= 1]

@@ -6,25 +6,20 @@ shared file system whose flock does not reach other machines.
 """
 
 import contextlib
-import fcntl
-import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from agent import __version__
-from agent.batch.executor import Done, Job, run_job
+from agent.batch.executor import Done, Job, alone, in_use, run_job
 from agent.batch.faults import Fault, detail_of, fault_of
 from agent.batch.ray_device import job_device, ray_module
 from agent.loop.control import Controls, SilentListener
 from agent.trajectory.events import Event, ReplyEvent
 from agent.trajectory.stored import find_runs, read_ending
-from agent.trajectory.writer import record_error
 
-LOCK_NAME: Final = ".worker"
 LOCK_PATIENCE_S: Final = 120.0
 POLL_S: Final = 1.0
 GO_ON: Final = ""
@@ -41,8 +36,9 @@ class Switch:
     def read(self) -> str:
         return self._wish
 
-    def write(self, wish: str) -> None:
+    def write(self, wish: str) -> str:
         self._wish = wish
+        return wish
 
 
 def run_on_node(job: Job, *, known: frozenset[str], version: str, switch: str) -> Done:
@@ -51,8 +47,8 @@ def run_on_node(job: Job, *, known: frozenset[str], version: str, switch: str) -
         detail = f"a node has cuda-agent {__version__}, the driver {version}"
         return Done(job=job, outcome="left", run=job.run, fault=Fault.SETUP, detail=detail)
     try:
-        with alone(job.folder) as free:
-            return _run(job, known, switch) if free else _in_use(job)
+        with alone(job.folder, patience_s=LOCK_PATIENCE_S) as free:
+            return _run(job, known, switch) if free else in_use(job)
     except Exception as error:  # noqa: BLE001 - the edge of a process: what went wrong around run_job
         return Done(job=job, outcome="failed", run=job.run, fault=fault_of(error), detail=detail_of(error))
 
@@ -74,37 +70,6 @@ def _run(job: Job, known: frozenset[str], switch: str) -> Done:
     controls, watch = Controls(), Answers(answered=job.run is not None)
     with obeying(lambda: read_switch(switch), controls, watch):
         return run_job(job, listener=watch, controls=controls, device=job_device(job.config))
-
-
-def _in_use(job: Job) -> Done:
-    detail = f"{job.folder} is still in use by a worker that was given up"
-    return Done(job=job, outcome="failed", run=job.run, fault=Fault.WORKER, detail=detail)
-
-
-@contextlib.contextmanager
-def alone(folder: Path, *, patience_s: float = LOCK_PATIENCE_S) -> Iterator[bool]:
-    """Holds the sample's lock; false where another worker still has it after `patience_s`. Raises RecordError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise record_error(folder / LOCK_NAME, error) from error
-    try:
-        yield _acquired(fd, time.monotonic() + patience_s)
-    finally:
-        os.close(fd)
-
-
-def _acquired(fd: int, deadline: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(POLL_S / 4)
-        else:
-            return True
 
 
 @dataclass

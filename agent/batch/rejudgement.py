@@ -7,7 +7,8 @@ speed-ups are those of this machine now, and that a reward which chance once gav
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -154,22 +155,21 @@ class _Run:
     def _verdict(self, subject: Subject, path: Path, leave: Callable[[], bool]) -> Verdict:
         config, task = self.config, self.task
         log = self.folder.logs / f"rejudge-{subject}.log" if self.folder.logs.is_dir() else None
-        with self._device(leave):
+        with self._device(leave) as variables:
             verdict = wait_for_sandboxes(
-                lambda opened: judge_submission(config, task, path, log=log, opened=opened), leave=leave
+                lambda opened: judge_submission(config, task, path, log=log, opened=opened, variables=variables),
+                leave=leave,
             )
         if is_trouble(verdict):
             raise RecordError("; ".join(f"{reason.code}: {reason.detail}" for reason in verdict.reasons))
         return verdict
 
-    @contextlib.contextmanager
-    def _device(self, leave: Callable[[], bool]) -> Iterator[None]:
-        """Alone with what is timed, unless judgements side by side were asked for."""
-        if self.request.side_by_side > 1:
-            yield
-            return
-        with DevicePool.of_machine(resolve_target(self.config.judge)).for_job().lease(leave=leave):
-            yield
+    def _device(self, leave: Callable[[], bool]) -> AbstractContextManager[Mapping[str, str]]:
+        """Alone with what is timed, unless judgements side by side were asked for; a GPU is never shared."""
+        target = resolve_target(self.config.judge)
+        if self.request.side_by_side > 1 and target == "cpu":
+            return contextlib.nullcontext({})
+        return DevicePool.of_machine(target).for_job().lease(leave=leave)
 
     def _share(self, judgement: Judgement) -> None:
         """A final state that was the best submission, and is not stored a second time, gets the same verdict."""

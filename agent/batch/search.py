@@ -5,7 +5,7 @@ intervals overlap, the better one is not known, and the surer one is taken. It i
 over noisy measurements looks better than it is; that verdict is the result.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -110,8 +110,8 @@ def confirm(
     device = DevicePool.of_machine(resolve_target(config.judge)).for_job()
     for tried in _distinct(sorted(done, key=rank, reverse=True)):
         log = folder / f"judge-{tried.attempt.number}.log"
-        with device.lease(leave=leave):
-            confirmations.append(_confirmed(config, task, tried, log, leave))
+        with device.lease(leave=leave) as variables:
+            confirmations.append(_confirmed(config, task, tried, log, leave, variables))
         if confirmations[-1].accepted or confirmations[-1].error:
             break
     return confirmations
@@ -164,12 +164,15 @@ def _seeded(number: int, round: int, parent: Tried | None, ordered: Sequence[Tri
     return Try(number, round, origin, Seed(judged_folder(parent.outcome) if parent else None, text))
 
 
-def _confirmed(config: Config, task: Task, tried: Tried, log: Path, leave: Callable[[], bool]) -> Confirmation:
+def _confirmed(
+    config: Config, task: Task, tried: Tried, log: Path, leave: Callable[[], bool], variables: Mapping[str, str]
+) -> Confirmation:
     submission = judged_folder(tried.outcome)
     assert submission is not None
     try:
         verdict = wait_for_sandboxes(
-            lambda opened: judge_submission(config, task, submission, log=log, opened=opened), leave=leave
+            lambda opened: judge_submission(config, task, submission, log=log, opened=opened, variables=variables),
+            leave=leave,
         )
     except (JudgeError, SandboxError) as error:
         return Confirmation(tried, None, str(error))

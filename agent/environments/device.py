@@ -9,7 +9,7 @@ from agent.loop.control import Device
 
 
 def shared_device(config: JudgeConfig) -> Device:
-    """All cores of the machine for target cpu, its first GPU for cuda. Raises SandboxError where no GPU answers."""
+    """All cores of the machine for target cpu, one of its GPUs for cuda. Raises SandboxError where none answers."""
     return _pool(resolve_target(config)).for_job()
 
 

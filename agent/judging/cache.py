@@ -5,20 +5,23 @@ change what the judge or a baseline is built from. A task's own code is trusted 
 """
 
 import contextlib
-import fcntl
 import hashlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from agent.config import Config, cache_home
-from agent.errors import ConfigError, JudgeError, TaskError
+from agent.errors import ConfigError, JudgeError, TaskError, UnclearTask
 from agent.judging.sandboxes import Opened, trusted_sandbox
 from agent.judging.target import resolve_target
 from agent.judging.tool_runs import NoReport, Target, run_inspect, run_warm
 from agent.judging.version import tools_sha256
+from agent.locks import FOREVER, locked
 from agent.sandbox.open import choose_kind
 from agent.tasks.task import Task
+
+DOUBTFUL: Final = frozenset({"task.hangs", "task.out_of_memory", "task.no_cuda_device"})
+"""What speaks against a task, or against a busy machine: the next time it may be otherwise."""
 
 
 def warm(config: Config, task: Task, *, opened: Opened | None = None) -> Path:
@@ -73,14 +76,15 @@ def _inspect(config: Config, task: Task, target: Target, folder: Path, opened: O
         except NoReport as error:
             if error.status == "exited":
                 raise
-            raise TaskError(f"{task.path.name}: {error.message}") from error
+            raise UnclearTask(f"{task.path.name}: {error.message}") from error
     if report.status == "ok":
         return
     first = report.reasons[0] if report.reasons else None
     detail = " ".join(f"{first.detail} [{first.code}]".split()) if first else "no reason was given"
     if report.status == "error":
         raise JudgeError(f"{task.path.name} could not be inspected: {detail}")
-    raise TaskError(f"{task.path.name} cannot be a task: {detail}")
+    kind = UnclearTask if first and first.code in DOUBTFUL else TaskError
+    raise kind(f"{task.path.name} cannot be a task: {detail}")
 
 
 def _fill(config: Config, task: Task, target: Target, folder: Path, done: Path, opened: Opened | None) -> None:
@@ -109,12 +113,9 @@ def _unwritable(path: Path, error: OSError) -> ConfigError:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Alone with `path` on this machine; its lock file lies beside it."""
-    try:
-        fd = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked(path.with_name(f"{path.name}.lock"), patience_s=FOREVER))
+        except OSError as error:
+            raise _unwritable(path, error) from error
         yield
-    finally:
-        os.close(fd)

@@ -5,7 +5,10 @@ made by the host, the task text is the pristine one. Not covered here: what the 
 """
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from agent.config import Config
 from agent.errors import JudgeError, SandboxError
@@ -16,13 +19,22 @@ from agent.judging.submission import prepare_workspace
 from agent.judging.target import resolve_target
 from agent.judging.tool_runs import Rules, run_judge
 from agent.sandbox.snapshot import SnapshotError
+from agent.sandbox.variables import WithVariables
 from agent.tasks.task import Task
+
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def judge_submission(
-    config: Config, task: Task, submission: Path, *, log: Path | None = None, opened: Opened | None = None
+    config: Config,
+    task: Task,
+    submission: Path,
+    *,
+    log: Path | None = None,
+    opened: Opened | None = None,
+    variables: Mapping[str, str] = NOTHING,
 ) -> Verdict:
-    """The verdict on a workspace folder or a single model_new.py.
+    """The verdict on a workspace folder or a single model_new.py; `variables` say which GPU is held for it.
 
     Infrastructure trouble is tried once more; then JudgeError (or SandboxError): nothing is known about the submission.
     """
@@ -33,12 +45,12 @@ def judge_submission(
             return _rejected(config, Reason(code="load.submission", detail=str(error)))
         cache = warm(config, task, opened=opened)
         try:
-            verdict = _judge_once(config, task, workspace, cache, log, opened)
+            verdict = _judge_once(config, task, workspace, cache, log, opened, variables)
             if not is_trouble(verdict):
                 return verdict
         except (JudgeError, SandboxError):
             pass
-        return _judge_once(config, task, workspace, cache, log, opened)
+        return _judge_once(config, task, workspace, cache, log, opened, variables)
 
 
 def is_trouble(verdict: Verdict) -> bool:
@@ -62,12 +74,18 @@ def _rejected(config: Config, reason: Reason) -> Verdict:
 
 
 def _judge_once(
-    config: Config, task: Task, workspace: Path, cache: Path, log: Path | None, opened: Opened | None
+    config: Config,
+    task: Task,
+    workspace: Path,
+    cache: Path,
+    log: Path | None,
+    opened: Opened | None,
+    variables: Mapping[str, str],
 ) -> Verdict:
     rules = Rules.of(config.judge, target=resolve_target(config.judge))
     with judging_sandbox(config, target=rules.target, workspace=workspace, cache=cache, opened=opened) as sandbox:
         return run_judge(
-            sandbox,
+            WithVariables(sandbox, variables),
             task,
             rules,
             reward=config.judge.reward,

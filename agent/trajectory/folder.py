@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import re
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from agent.config import Config, expanded, load_config
-from agent.errors import ConfigError, RecordError
+from agent.errors import ConfigError, InUse, RecordError
+from agent.locks import locked
 from agent.tasks.task import Task, text_sha256
 from agent.trajectory.writer import FULL_ERRNOS, record_error
 
@@ -129,18 +129,14 @@ class RunFolder:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Held by the one process that writes this run; the kernel drops it when that process ends, however it ends."""
-        try:
-            fd = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise record_error(self.path / ".lock", error) from error
-        try:
+        with contextlib.ExitStack() as stack:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RecordError(f"{self.path} is in use by another process") from None
+                held = stack.enter_context(locked(self.path / ".lock"))
+            except OSError as error:
+                raise record_error(self.path / ".lock", error) from error
+            if held is None:
+                raise InUse(f"{self.path} is in use by another process")
             yield
-        finally:
-            os.close(fd)
 
 
 def dated_name(task_name: str, *, kind: str = "") -> str:

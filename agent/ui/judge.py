@@ -1,10 +1,13 @@
 """`agent judge`: one submission, one verdict; with --json standard output is exactly one JSON object."""
 
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
+from agent.batch.leases import DevicePool
 from agent.config import Config, default_files, load_config
 from agent.errors import EXIT_INFRASTRUCTURE, AgentError, ConfigError, TaskError
 from agent.judging.judge import judge_submission
@@ -69,10 +72,17 @@ def submission_paths(paths: Sequence[Path]) -> tuple[Path, Path]:
 
 def _judged(config: Config, task: Task, submission: Path, *, json: bool) -> Verdict:
     console = make_console(stderr=True)
-    if json or not console.is_terminal:
-        return judge_submission(config, task, submission)
-    with console.status(f"judging {task.name}"):
-        return judge_submission(config, task, submission)
+    with contextlib.ExitStack() as stack:
+        if not json and console.is_terminal:
+            stack.enter_context(console.status(f"judging {task.name}"))
+        return judge_submission(config, task, submission, variables=stack.enter_context(_device(config)))
+
+
+def _device(config: Config) -> AbstractContextManager[Mapping[str, str]]:
+    """A GPU is held meanwhile. The cores are not: the judge waits until they are quiet."""
+    if resolve_target(config.judge) == "cpu":
+        return contextlib.nullcontext({})
+    return DevicePool.of_machine("cuda").for_job().lease(leave=lambda: False)
 
 
 def _no_verdict(config: Config, error: AgentError) -> Verdict:

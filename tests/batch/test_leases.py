@@ -1,15 +1,17 @@
 """A device is held by one measurement at a time, on the whole machine."""
 
+import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from agent.batch.leases import DevicePool
-from agent.errors import ConfigError
+from agent.batch.leases import DevicePool, gpu_uuids
+from agent.errors import ConfigError, SandboxError
 from agent.loop.waiting import Interrupted
 
 
@@ -40,21 +42,106 @@ def test_jobs_take_turns_and_count_their_waiting(tmp_path: Path) -> None:
     assert sum(device.waited_s > 0.03 for device in devices) >= 2
 
 
-def test_several_devices_are_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.batch.leases.is_healthy", lambda name: True)
-    pool = DevicePool(("GPU-1", "GPU-2"), folder=tmp_path)
-    with pool.hold(stay) as first, pool.hold(stay) as second:
-        assert {first, second} == {"GPU-1", "GPU-2"}
-        with pytest.raises(Interrupted), pool.hold(lambda: True):
+# What the driver's tool prints: a line per GPU, and an error where one is lost. `lost` beside it names those.
+NVIDIA_SMI = """\
+#!/bin/sh
+here=$(dirname "$0")
+all="0, GPU-aa11
+1, GPU-bb22
+2, GPU-cc33"
+case "$1" in
+-i) if grep -qs "$2" "$here/lost"; then
+      echo "Unable to determine the device handle for GPU0000:01:00.0: GPU is lost."
+      exit 15
+    fi
+    echo "$2" ;;
+*) echo "$all" ;;
+esac
+"""
+Tool = Callable[..., None]
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tool:
+    """Installs the tool of a machine with three GPUs; called again, it changes what the tool says."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("CUDA_AGENT_CACHE", str(tmp_path / "cache"))
+
+    def install(script: str = NVIDIA_SMI, *, lost: str = "") -> None:
+        (folder / "nvidia-smi").write_text(script)
+        (folder / "nvidia-smi").chmod(0o755)
+        (folder / "lost").write_text(lost)
+
+    install()
+    return install
+
+
+def test_the_gpus_of_a_machine(nvidia_smi: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert DevicePool.of_machine("cuda").names == ("GPU-aa11", "GPU-bb22", "GPU-cc33")
+    assert DevicePool.of_machine("cpu").names == ("cpu",)
+    for visible, names in (("1,GPU-aa", ("GPU-aa11", "GPU-bb22")), ("2", ("GPU-cc33",))):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert DevicePool.of_machine("cuda").names == names
+        assert len(gpu_uuids()) == 3
+    for visible in ("", "7"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        with pytest.raises(SandboxError, match="names none of this machine's GPUs"):
+            DevicePool.of_machine("cuda")
+
+
+@pytest.mark.parametrize("script", ["#!/bin/sh\nexit 9\n", "#!/bin/sh\necho 'No devices were found'\n", "no program"])
+def test_a_machine_without_gpus(nvidia_smi: Tool, script: str) -> None:
+    nvidia_smi(script)
+    with pytest.raises(SandboxError, match="lists no GPU"):
+        DevicePool.of_machine("cuda")
+
+
+def test_every_gpu_is_held_once_and_its_holder_is_told_which(nvidia_smi: Tool) -> None:
+    pools = [DevicePool.of_machine("cuda") for _ in range(2)]
+    inside: list[str] = []
+    most: list[int] = []
+
+    def measure(pool: DevicePool) -> None:
+        device = pool.for_job()
+        for _ in range(3):
+            with device.lease(leave=stay) as variables:
+                assert variables == {"CUDA_VISIBLE_DEVICES": device.name}
+                assert device.name not in inside
+                inside.append(device.name)
+                most.append(len(inside))
+                time.sleep(0.05)
+                inside.remove(device.name)
+
+    threads = [threading.Thread(target=measure, args=(pools[index % 2],)) for index in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) == 18
+    assert 2 <= max(most) <= 3
+
+
+def test_whoever_finds_all_gpus_held_leaves_when_asked(nvidia_smi: Tool) -> None:
+    pool, other = DevicePool.of_machine("cuda"), DevicePool.of_machine("cuda")
+    with pool.hold(stay) as first, pool.hold(stay) as second, other.hold(stay) as third:
+        assert {first, second, third} == set(pool.names)
+        asked = iter([False, False, True, True])
+        with pytest.raises(Interrupted), other.hold(lambda: next(asked)):
             pass
 
 
-def test_a_gpu_that_does_not_answer_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.batch.leases.is_healthy", lambda name: name == "GPU-2")
-    pool = DevicePool(("GPU-1", "GPU-2"), folder=tmp_path)
+def test_a_gpu_that_is_lost_is_passed_over(nvidia_smi: Tool) -> None:
+    pool = DevicePool.of_machine("cuda")
+    nvidia_smi(lost="GPU-aa11 GPU-cc33")
     for _ in range(4):
         with pool.hold(stay) as name:
-            assert name == "GPU-2"
+            assert name == "GPU-bb22"
+    nvidia_smi(lost="GPU-aa11 GPU-bb22 GPU-cc33")
+    with pytest.raises(SandboxError, match="no device answers: GPU-aa11, GPU-bb22, GPU-cc33"), pool.hold(stay):
+        pass
 
 
 def test_whoever_wants_to_leave_does_not_wait(tmp_path: Path) -> None:

@@ -282,9 +282,9 @@ class Counting:
         self.leases = 0
 
     @contextlib.contextmanager
-    def lease(self, *, leave: Callable[[], bool]) -> Iterator[None]:
+    def lease(self, *, leave: Callable[[], bool]) -> Iterator[dict[str, str]]:
         self.leases += 1
-        yield
+        yield {}
 
 
 def test_a_right_submission_has_the_judges_reward(make_env: MakeEnv, tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from sessions import MakeSession, begin
-from stand_ins import Turns, bash, call, reply
+from stand_ins import LocalSandbox, Turns, bash, call, reply
 
 from agent.loop.ledger import Ledger
 from agent.loop.play import play
@@ -25,13 +26,13 @@ class OneDevice:
         self.leases = 0
 
     @contextlib.contextmanager
-    def lease(self, *, leave: Callable[[], bool]) -> Iterator[None]:
+    def lease(self, *, leave: Callable[[], bool]) -> Iterator[dict[str, str]]:
         while not self.lock.acquire(timeout=0.05):
             if leave():
                 raise Interrupted
         self.leases += 1
         try:
-            yield
+            yield {"CUDA_VISIBLE_DEVICES": "GPU-7"}
         finally:
             self.lock.release()
 
@@ -62,6 +63,21 @@ def test_only_what_is_timed_holds_the_device(make_session: MakeSession, target: 
     assert device.leases == leases
     assert not device.lock.locked()
     assert isinstance(session.listener, HeldAt) and session.listener.held == []
+
+
+def test_what_uses_the_device_is_told_which_one_it_is(make_session: MakeSession, tmp_path: Path) -> None:
+    class Tells(LocalSandbox):
+        python = str(tmp_path / "tells")
+
+    (tmp_path / "tells").write_text(f'#!/bin/sh\necho "$2:$CUDA_VISIBLE_DEVICES" | sed s,.*/,, >> {tmp_path}/told\n')
+    (tmp_path / "tells").chmod(0o755)
+    session = make_session(Turns(reply(call("compile"), call("verify"), call("profile"))))
+    session.device = OneDevice()
+    bench = replace(session.bench, rules=replace(session.bench.rules, target="cuda"))
+    session.bench = replace(bench, sandbox=Tells(session.folder.workspace))
+    play(session, lambda: begin(session))
+    told = (tmp_path / "told").read_text().split()
+    assert told == ["build.py:", "verify.py:GPU-7", "profiling.py:GPU-7"]
 
 
 def test_the_wait_is_recorded_and_is_not_the_episodes_time(make_session: MakeSession) -> None:
