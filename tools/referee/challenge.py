@@ -49,6 +49,10 @@ class Batch:
         before = sum(len(tree.tensors_of(spec)) for spec in self.specs[:index])
         return [(before + at, layout) for at, layout in enumerate(tree.tensors_of(self.specs[index]))]
 
+    def first(self, count: int) -> "Batch":
+        """Only the first items; the bytes are shared."""
+        return Batch(specs=self.specs[:count], count=count, arena=self.arena)
+
     def bytes_per_item(self) -> int:
         return sum(layout["bytes"] for layout in tree.tensors_of(self.specs[0]))
 
@@ -112,9 +116,11 @@ def place(
     perturb: int,
     weights: State | None = None,
     outputs: tree.Spec | None = None,
+    at_rest: Callable[[], None] | None = None,
 ) -> list[int]:
     """Room in the worker, then the content while it is stopped. `weights` are written into its parameters in the
     same way. Device memory for `outputs` of this layout is claimed, filled with the pattern and given back first.
+    `at_rest` is called before any content is written.
     """
     reply = worker.call(
         "prepare",
@@ -128,9 +134,13 @@ def place(
     worker.store.learn(reply.fields.get("segments"))
     total = sum(len(batch.leaves(index)) for index in range(batch.count))
     pointers = _pointers(reply.blob, total)
+    targets = [] if weights is None else _where_weights(worker, weights)
+    # Nothing of the worker runs from here on: only now does content appear.
     worker.check_alone()
+    if at_rest is not None:
+        at_rest()
     if weights is not None:
-        _write_in_place(worker, weights)
+        _write_in_place(worker, weights, targets)
     at = 0
     for index in range(batch.count):
         for place_in_arena, layout in batch.leaves(index):
@@ -140,27 +150,28 @@ def place(
     return pointers
 
 
-def _write_in_place(worker: Worker, state: State) -> None:
+def _where_weights(worker: Worker, state: State) -> list[tuple[int, tree.Spec]]:
+    """Address and layout of every entry that has bytes, in order."""
     names = [name for name, layout in state.entries if layout["bytes"]]
     if not names:
-        return
+        return []
     reply = worker.call("where_weights", names=names, timeout_s=PREPARE_LIMIT_S)
     worker.store.learn(reply.fields.get("segments"))
     pointers = _pointers(reply.blob, len(names))
-    places = reply.fields["layouts"]
-    at = 0
-    for index, (_, layout) in enumerate(state.entries):
-        if not layout["bytes"]:
-            continue
-        theirs = checked_layout(places[at])
+    layouts = [checked_layout(layout) for layout in reply.fields["layouts"]]
+    return list(zip(pointers, layouts, strict=True))
+
+
+def _write_in_place(worker: Worker, state: State, targets: list[tuple[int, tree.Spec]]) -> None:
+    filled = [(index, layout) for index, (_, layout) in enumerate(state.entries) if layout["bytes"]]
+    for (index, layout), (pointer, theirs) in zip(filled, targets, strict=True):
         if (theirs["dtype"], theirs["shape"]) != (layout["dtype"], layout["shape"]):
             raise Rejected("load.state_dict", "a parameter changed its dtype or shape after it was loaded")
         data = state.arena.part(index, count=layout["bytes"])
         if theirs["stride"] != layout["stride"]:
             data = torch.zeros(theirs["bytes"], dtype=torch.uint8, device=data.device)
             tree.view_as(data, theirs).copy_(state.arena.tensor(index, layout=layout))
-        worker.store.write(pointers[at], data)
-        at += 1
+        worker.store.write(pointer, data)
 
 
 def run(
@@ -210,13 +221,23 @@ def _checked_kernels(kernels: Any) -> list[tuple[str, int, float]]:
     return found
 
 
+def empty_window(worker: Worker) -> Window:
+    """What the protocol itself takes: a trusted worker that runs one tiny kernel instead of a batch."""
+    assert isinstance(worker.store, memory.DeviceMemory)
+    nonce = os.urandom(16).hex()
+    taker = _seal_taker(worker.store, 1)
+    return worker.window(nonce=nonce, log=False, idle=True, timeout_s=PREPARE_LIMIT_S, seal=taker)
+
+
 def _seal_taker(store: memory.DeviceMemory, items: int) -> Callable[[protocol.Received], seal.Seal]:
+    lots = seal.Lots()
+
     def take(reply: protocol.Received) -> seal.Seal:
         store.learn(reply.fields.get("segments"))
         sizes = [layout["bytes"] for layout in tree.tensors_of(checked_spec(reply.fields.get("spec")))]
         _check_device(reply)
         try:
-            return seal.take(store, _pointers(reply.blob, len(sizes) * items), sizes)
+            return seal.take(store, lots, _pointers(reply.blob, len(sizes) * items), sizes)
         except memory.Unreadable as error:
             raise _not_on_device(error) from error
 
@@ -240,6 +261,12 @@ def check_seal(worker: Worker, answer: Answer) -> None:
             "outputs were written after the call had returned and the GPU had been waited for: join all streams "
             "and threads before forward returns",
         )
+
+
+def computed_early(worker: Worker, answer: Answer, eve: seal.Eve) -> int:
+    """Pieces of the outputs that were there before the clock started."""
+    assert isinstance(worker.store, memory.DeviceMemory)
+    return seal.early(worker.store, eve, sorted(_output_spans(answer)))
 
 
 def overwrite_outputs(worker: Worker, answer: Answer) -> None:

@@ -17,6 +17,7 @@ from referee import (
     footprint,
     freeze,
     keeping,
+    machine,
     memory,
     quiet,
     samples,
@@ -42,6 +43,7 @@ class Findings:
     evidence: dict[str, Any] = field(default_factory=dict)
     build: dict[str, Any] | None = None
     submission_sha256: str = ""
+    device: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
 
 
@@ -52,9 +54,16 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
     findings = Findings()
     started = time.monotonic()
     trial: Trial | None = None
+    about = machine.Asked(options.target)
     try:
-        session.begin()
-        trial, baselines = _set_up(options, session, timed=timed)
+        if options.awaited is None:
+            session.begin()  # it is built beside what follows
+        ground = _prepare(options, session, timed=timed)
+        if options.awaited is not None:
+            session.await_submission()
+            started = time.monotonic()
+            session.begin()
+        trial = _load(options, session, ground)
         _blaming(trial, lambda: correctness.check(trial))
         session.mark("correctness")
         findings.correct = True
@@ -62,7 +71,7 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
         _blaming(trial, lambda: _unseen(trial))
         if timed:
             findings.times = _blaming(
-                trial, lambda: timing.measure(trial, baselines, budget_s=budget_s, marks=session.mark)
+                trial, lambda: timing.measure(trial, ground.baselines, budget_s=budget_s, marks=session.mark)
             )
         _blaming(trial, lambda: _last_looks(trial, findings.times))
         findings.status = "passed"
@@ -79,6 +88,7 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
     if session.primer is not None:
         session.primer.give_up()
     session.mark("end")
+    findings.device = about.result()
     findings.build = session.build_report
     findings.submission_sha256 = session.submission_sha256
     findings.evidence = evidence.collect(session, trial, findings.times)
@@ -86,10 +96,23 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
     return findings
 
 
-def _set_up(options: Options, session: Session, *, timed: bool) -> tuple[Trial, dict[str, Worker]]:
+@dataclass(frozen=True)
+class Ground:
+    """The trusted side, ready before anything of a submission is looked at."""
+
+    seeds: Seeds
+    construct: int
+    oracle: Worker
+    summary: dict[str, Any]
+    baselines: dict[str, Worker]
+    yardstick: Worker | None
+    probe: quiet.Probe | None
+    quiet: bool
+
+
+def _prepare(options: Options, session: Session, *, timed: bool) -> Ground:
     seeds = Seeds()
     construct = seeds.of("construct", 0, 0)
-    trusted: list[Worker] = session.trusted
     probe = _on_gpu(options)
     try:
         oracle, summary = session.start_oracle(seed=construct)
@@ -99,37 +122,42 @@ def _set_up(options: Options, session: Session, *, timed: bool) -> tuple[Trial, 
             baselines["compile"] = session.start_baseline("compile", seed=construct, compiled=True)
             session.primer = timing.Primer(oracle, baselines["compile"], seeds=seeds)
         yardstick = session.start_yardstick(summary["state"]) if options.policy == "strict" else None
-        quiet_before = probe is None or _settled(session, probe)
+        still = probe is None or _settled(session, probe)
     except WorkerFailure as failure:
         raise blame(failure, trusted=True) from failure
+    return Ground(seeds, construct, oracle, summary, baselines, yardstick, probe, still)
+
+
+def _load(options: Options, session: Session, ground: Ground) -> Trial:
+    summary = ground.summary
     try:
         submission, loaded = session.start_submission(
-            init=summary["init"], init_blob=bytes.fromhex(summary["init_hex"]), seed=construct
+            init=summary["init"], init_blob=bytes.fromhex(summary["init_hex"]), seed=ground.construct
         )
     except WorkerFailure as failure:
         raise blame(failure, trusted=failure.worker != "submission") from failure
     _same_state(summary["state"], loaded.get("state"))
     trial = Trial(
-        oracle=oracle,
+        oracle=ground.oracle,
         submission=submission,
         nursery=session.nursery,
-        trusted=trusted,
-        seeds=seeds,
+        trusted=session.trusted,
+        seeds=ground.seeds,
         target=options.target,
         policy=options.policy,
         precision=options.precision,
         controls=Controls(precision=options.precision),
-        yardstick=yardstick,
-        quiet=probe,
+        yardstick=ground.yardstick,
+        quiet=ground.probe,
     )
-    trial.notes["quiet_before"] = quiet_before
+    trial.notes["quiet_before"] = ground.quiet
     trial.notes["weights"] = any(
         layout["dtype"].startswith(("float", "bfloat", "complex")) for _, layout in summary["state"]
     )
     trial.notes["filter"] = session.filtered
     trial.notes["own_code"] = session.own_code()
-    challenge.sweep(session.nursery, trusted=trusted)
-    return trial, baselines
+    challenge.sweep(session.nursery, trusted=session.trusted)
+    return trial
 
 
 def _on_gpu(options: Options) -> quiet.Probe | None:

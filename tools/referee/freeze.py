@@ -84,7 +84,7 @@ def children(pid: int) -> set[int]:
     """Living children of a process's threads: what its own record says, in a fraction of the time that a look at all
     processes takes.
     """
-    found = set()
+    found: set[int] = set()
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError, ValueError):

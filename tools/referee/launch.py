@@ -363,6 +363,10 @@ class Nursery:
         return sorted(found - known)
 
     def close(self) -> None:
+        for worker in self.workers:  # all at once: giving back a GPU's memory takes each of them a while
+            if not worker.ended:
+                with contextlib.suppress(OSError):
+                    os.kill(worker.pid, signal.SIGKILL)
         for worker in self.workers:
             worker.end()
         self.process.kill()

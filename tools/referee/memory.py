@@ -110,6 +110,10 @@ class DeviceMemory:
             self._segments[base] = (size, handle, where, cuda_driver.view(where, size))
         self._bases = sorted(self._segments)
 
+    def spans(self) -> list[tuple[int, int]]:
+        """All allocations that the worker has named."""
+        return [(base, base + self._segments[base][0]) for base in self._bases]
+
     def part(self, address: int, count: int) -> torch.Tensor:
         """The worker's own bytes, not a copy."""
         at = bisect.bisect_right(self._bases, address) - 1

@@ -23,6 +23,7 @@ class Options:
     reward: str
     baseline: str
     text: str
+    awaited: Path | None = None  # the submission is there once this file exists; until then everything else is done
 
     @property
     def task_sha256(self) -> str:
@@ -44,6 +45,9 @@ def read_options(tool: str, *, budget_s: float) -> Options:
     parser.add_argument(
         "--baseline", choices=("default", "max-autotune"), default="default", help="mode of torch.compile"
     )
+    parser.add_argument(
+        "--await", dest="awaited", type=Path, help="prepare, then wait for this file before the workspace is looked at"
+    )
     flags = parser.parse_args()
     try:
         text = json.loads(sys.stdin.buffer.read(TEXT_LIMIT))["model_py"]
@@ -61,4 +65,5 @@ def read_options(tool: str, *, budget_s: float) -> Options:
         reward=flags.reward,
         baseline=flags.baseline,
         text=text,
+        awaited=flags.awaited,
     )

@@ -7,7 +7,6 @@ import os
 import sys
 from typing import Any, Final
 
-from referee import machine
 from referee.examine import Findings
 from referee.options import Options
 from referee.samples import Times
@@ -68,7 +67,7 @@ def verdict(options: Options, findings: Findings) -> dict[str, Any]:
         "target": options.target,
         "policy": options.policy,
         "precision": options.precision,
-        "device": machine.describe(options.target),
+        "device": findings.device,
         "evidence": evidence,
     }
 

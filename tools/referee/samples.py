@@ -9,6 +9,7 @@ from referee import bootstrap
 FEWEST_ROUNDS: Final = 6
 QUIET: Final = 0.05  # share of a batch's time in which its threads waited for a CPU
 NOISE_UNKNOWN: Final = 2.0
+LEAST_LEFT: Final = 0.5  # share of a window that is never taken for protocol
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,9 @@ class Times:
     copy_gb_per_s: float = 0.0
     output_bytes: int = 0
     foreign_share: float = 0.0
-    protocol_share: list[float] = field(default_factory=list)  # of eager's windows
+    early: int = 0  # pieces of outputs that were there before the clock
+    # Microseconds of windows without calls, of a trusted worker; on a GPU their median is taken off every window.
+    protocol_us: list[float] = field(default_factory=list)
 
     def quiet(self) -> list[int]:
         """Rounds in which nobody waited for a CPU; all rounds where too few are quiet."""
@@ -47,8 +50,15 @@ class Times:
         rounds = range(len(self.samples["submission"]))
         return [at for at in rounds if all(side[at].waited_share < QUIET for side in self.samples.values())]
 
+    def us(self, side: str, at: int) -> float:
+        """Microseconds of one call in round `at`, without what the protocol takes."""
+        measured = self.samples[side][at].us
+        if not self.protocol_us:
+            return measured
+        return max(measured - statistics.median(self.protocol_us) / self.calls, measured * LEAST_LEFT)
+
     def ratios(self, baseline: str) -> list[float]:
-        return [self.samples[baseline][at].us / self.samples["submission"][at].us for at in self.quiet()]
+        return [self.us(baseline, at) / self.us("submission", at) for at in self.quiet()]
 
     def interval(self, baseline: str) -> bootstrap.Interval:
         """Where the machine was not quiet, the interval is widened by what each side shows against itself."""
@@ -63,11 +73,11 @@ class Times:
         return NOISE_UNKNOWN if itself is None else max(itself.high, 1 / itself.low)
 
     def median_us(self, side: str) -> float:
-        return statistics.median(self.samples[side][at].us for at in self.quiet())
+        return statistics.median(self.us(side, at) for at in self.quiet())
 
     def against_itself(self, side: str = "submission") -> bootstrap.Interval | None:
         """One side in one round against itself in the next: what noise alone does to a ratio."""
-        us = [self.samples[side][at].us for at in self.quiet()]
+        us = [self.us(side, at) for at in self.quiet()]
         pairs = [(us[at] / us[at + 1]) ** (1 if at % 4 == 0 else -1) for at in range(0, len(us) - 1, 2)]
         return bootstrap.interval(pairs) if len(pairs) >= 3 else None
 
@@ -85,7 +95,8 @@ def report(times: Times) -> dict[str, Any]:
             name: [round(sample.waited_share, 4) for sample in side] for name, side in times.samples.items()
         },
         "foreign_cpu_share": round(times.foreign_share, 3),
-        "protocol_share": round(statistics.median(times.protocol_share), 4) if times.protocol_share else None,
+        "protocol_us": round(statistics.median(times.protocol_us), 1) if times.protocol_us else None,
+        "computed_early": times.early,
         "quiet": times.is_quiet(),
         "rounds_used": times.quiet(),
         "against_itself": None if itself is None else itself.report(),

@@ -8,6 +8,7 @@ a machine whose clock speed others change; see `quiet`.
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import random
@@ -19,21 +20,10 @@ from typing import Final
 
 import torch
 
-from referee import (
-    challenge,
-    compare,
-    correctness,
-    cuda_driver,
-    diagnosis,
-    footprint,
-    memory,
-    noise,
-    tree,
-    truth,
-)
+from referee import challenge, compare, correctness, cuda_driver, diagnosis, footprint, memory, noise, seal, tree, truth
 from referee.challenge import Answer, Batch, State
 from referee.correctness import ORACLE_LIMIT_S, Trial
-from referee.launch import Look, Window, Worker
+from referee.launch import Look, Worker
 from referee.outcome import Rejected, Unjudgeable
 from referee.samples import FEWEST_ROUNDS, Sample, Times
 from referee.seeds import Seeds
@@ -42,6 +32,13 @@ BATCH_S: Final = 0.030
 LONGEST_BATCH_S: Final = 1.0
 BATCH_BYTES: Final = 320 << 20
 DEVICE_SHARE: Final = 0.15  # of a GPU's free memory that one batch's inputs and outputs may take
+EMPTY_WINDOWS: Final = 3
+FEW_CALLS: Final = 8  # a batch this small says nothing about what each call and what the protocol takes
+SHORT: Final = 8  # a short batch has this share of the calls of a long one
+MOST_EARLY: Final = 2  # chance may leave a piece of an output as it was
+FRESH: Final = 0x5A
+DECIDED_ROUNDS: Final = 8
+DECIDED: Final = 0.025  # relative half-width at which an interval that excludes both margins is decided
 DEVICE_COMPARED: Final = (32, 1 << 30)  # items and bytes of a batch that are compared on a GPU
 MOST_ITEMS: Final = 2000
 MOST_ROUNDS: Final = 40
@@ -74,7 +71,7 @@ def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, mark
     meter = noise.Meter.now(trial.nursery)
     play_round(trial, sides, state, number, times, record=False)
     while number < FEWEST_ROUNDS or (
-        number < MOST_ROUNDS and time.monotonic() < deadline and not _tight(times, number)
+        number < MOST_ROUNDS and time.monotonic() < deadline and not _tight(trial, times, number)
     ):
         number += 1
         play_round(trial, sides, state, number, times, record=True)
@@ -197,16 +194,21 @@ def play_round(
         in_place = state if name != "submission" or trial.policy == "strict" else None
         if in_place is None:
             challenge.load_weights(worker, state, timeout_s=correctness.FIRST_LIMIT_S)
-        placed = challenge.place(worker, batch, perturb=0, weights=in_place, outputs=trial.spec)
-        _require_quiet(trial, blaming=name)
+        placed = challenge.place(
+            worker,
+            batch,
+            perturb=FRESH if trial.target == "cuda" else 0,
+            weights=in_place,
+            outputs=trial.spec,
+            at_rest=functools.partial(_require_quiet, trial, blaming=name),
+        )
+        eve = seal.before(worker.store) if isinstance(worker.store, memory.DeviceMemory) else None
         limit = 10.0 + 100 * LONGEST_BATCH_S
         answers[name] = challenge.run(
             worker, batch, placed, timeout_s=limit, look=look if name == "submission" else None
         )
         if record:
             times.samples[name].append(_sample(answers[name], times.calls))
-            if name == "eager":
-                times.protocol_share.append(_protocol_share(answers[name].window))
         if name == "compile":
             challenge.overwrite_outputs(worker, answers[name])
             continue
@@ -218,11 +220,14 @@ def play_round(
             if name == "submission":
                 changed = {index: challenge.input_changed(worker, batch, answers[name], index) for index in chosen[:2]}
                 challenge.check_seal(worker, answers[name])
+                _check_early(worker, answers[name], eve, times)
             else:
                 untouched = {
                     index: challenge.input_changed(worker, batch, answers[name], index) for index in chosen[:2]
                 }
                 challenge.overwrite_outputs(worker, answers[name])
+        if name == "eager" and trial.target == "cuda" and record:
+            times.protocol_us += _protocol_us(trial, worker, batch, answers[name].window.wall_ns / 1e3)
     for index, found in changed.items():
         correctness.check_inputs(found, untouched[index])
     _compare(trial, batch, state, answers, outputs, chosen)
@@ -230,10 +235,19 @@ def play_round(
     times.order.append("".join(name[0] for name in order))
 
 
-def _protocol_share(window: Window) -> float:
-    """Share of a window that was not the batch, by the trusted worker's own clock."""
-    busy_ns = window.reply.fields.get("busy_ns")
-    return 1.0 - busy_ns / window.wall_ns if isinstance(busy_ns, int) else 0.0
+def _protocol_us(trial: Trial, eager: Worker, batch: Batch, long_us: float) -> list[float]:
+    """What a window takes beside its calls, from the trusted eager worker: the constant part of a long and a short
+    batch, or windows without a batch where there are too few calls for that.
+    """
+    short = batch.count // SHORT
+    if batch.count < FEW_CALLS:
+        return [challenge.empty_window(eager).wall_ns / 1e3 for _ in range(EMPTY_WINDOWS)]
+    part = batch.first(short)
+    placed = challenge.place(eager, part, perturb=FRESH, outputs=trial.spec)
+    answer = challenge.run(eager, part, placed, timeout_s=100 * LONGEST_BATCH_S)
+    challenge.overwrite_outputs(eager, answer)
+    short_us = answer.window.wall_ns / 1e3
+    return [max(0.0, short_us - short * (long_us - short_us) / (batch.count - short))]
 
 
 def _sample(answer: Answer, calls: int) -> Sample:
@@ -256,6 +270,17 @@ def _require_quiet(trial: Trial, *, blaming: str) -> None:
             f"kernels of the submission ran on on the GPU while it was stopped (found before {blaming}'s turn)",
         )
     raise Unjudgeable("runtime.device_busy", "other programs keep the GPU busy: nothing can be timed on it")
+
+
+def _check_early(worker: Worker, answer: Answer, eve: seal.Eve | None, times: Times) -> None:
+    if eve is None:
+        return
+    times.early += challenge.computed_early(worker, answer, eve)
+    if times.early > MOST_EARLY:
+        raise Rejected(
+            "timing.early",
+            "outputs were in memory before the batch had started: work was queued on the GPU to begin with the inputs",
+        )
 
 
 def _secret_sample(batch: Batch, times: Times, target: str) -> list[int]:
@@ -344,12 +369,24 @@ def nudge(state: State) -> None:
         part.mul_(torch.rand(part.shape, device=part.device).mul_(0.2).add_(0.9).to(part.dtype))
 
 
-def _tight(times: Times, number: int) -> bool:
+def _tight(trial: Trial, times: Times, number: int) -> bool:
+    if trial.target == "cuda" and not number % 2 and number >= DECIDED_ROUNDS and _decided(times):
+        return True
     if number % 2 or number < 10:
         return False
     for baseline in ("eager", "compile"):
         found = times.interval(baseline)
         if (found.high - found.low) / 2 > TIGHT * found.ratio:
+            return False
+    return True
+
+
+def _decided(times: Times) -> bool:
+    """Whether neither the call (1.00) nor the reward (1.05) can change any more. Batches are few and long on a GPU."""
+    for baseline in ("eager", "compile"):
+        found = times.interval(baseline)
+        wide = (found.high - found.low) / 2 > DECIDED * found.ratio
+        if wide or any(found.low <= margin <= found.high for margin in (1.0, 1.05)):
             return False
     return True
 

@@ -10,7 +10,6 @@ import gc
 import os
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -72,6 +71,8 @@ class Worker:
             self.device = "cuda"
             cuda_driver.start()
             self.announcer = announce.Announcer()
+            # load_inline asks the device otherwise, and warns.
+            os.environ["TORCH_CUDA_ARCH_LIST"] = "{}.{}".format(*torch.cuda.get_device_capability())
         set_precision(fields["precision"])
         return {"ok": True, "filtered": filtered}, b"", ()
 
@@ -154,15 +155,18 @@ class Worker:
         return {"ok": True, "segments": self.segments()}, pointers.tobytes(), ()
 
     def go(self, request: protocol.Received) -> Reply:
-        started = time.perf_counter_ns()
         names: list[str] | None = None
         kernels: list[list[Any]] | None = None
-        if request.fields["log"]:
+        if request.fields.get("idle"):
+            assert self.pad is not None
+            self.pad.zero_()
+            torch.cuda.synchronize()
+            outputs = [self.pad]
+        elif request.fields["log"]:
             names, kernels, outputs = oplog.watched(lambda: self._run_items(), device=self.device)
         else:
             outputs = self._run_items()
         self.outputs = outputs
-        busy_ns = time.perf_counter_ns() - started
         try:
             pointers = array.array("Q", [torch.Tensor.data_ptr(output) for output in outputs])
         except TypeError:
@@ -174,7 +178,6 @@ class Worker:
             "exact": all(type(leaf) in (torch.Tensor, torch.nn.Parameter) for leaf in leaves),
             "bare": all(not leaf.__dict__ for leaf in leaves),
             "names": names,
-            "busy_ns": busy_ns,
         }
         if self.announcer is not None:
             reply["kernels"] = kernels
