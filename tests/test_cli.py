@@ -219,10 +219,10 @@ def test_a_resumed_run_has_its_task_already(failing: Failing, task: Path) -> Non
     assert "leave MODEL.py away" in failing("optimize", task, "--resume", "somewhere", code=2)
 
 
-def test_without_a_model_three_lines_say_how_to_configure_one(failing: Failing, task: Path) -> None:
-    said = failing("optimize", task, "--sandbox", "bubblewrap", code=2)
+def test_a_replay_of_a_task_without_a_script_says_how_to_configure_a_model(failing: Failing, task: Path) -> None:
+    said = failing("optimize", task, "--sandbox", "bubblewrap", "--backend", "replay", code=2)
     assert "no language model is configured" in said
-    assert [line.split(":")[0] for line in said.splitlines()] == ["error", "hint", "local", "replay"]
+    assert [line.split(":")[0] for line in said.splitlines()] == ["error", "hint", "local", "replay", "none"]
 
 
 def test_a_missing_key_is_named(failing: Failing, task: Path) -> None:

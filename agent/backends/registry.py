@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from agent.assets import asset
 from agent.backends.base import Backend
+from agent.backends.builtin.backend import NOTICE, BuiltinBackend
 from agent.backends.local import LocalBackend
 from agent.backends.openai_api import OpenAIBackend
 from agent.backends.presets import LOCAL, names_a_server, presets, resolve
@@ -21,7 +22,8 @@ from agent.errors import ConfigError
 HOW_TO_CONFIGURE: Final = """\
 hosted: export OPENAI_API_KEY=…, then --model NAME (others: --backend NAME from `agent models`, or --base-url URL)
 local:  --backend local --model PATH.gguf, or --backend ollama --model NAME (vllm, sglang, llamacpp, lmstudio)
-replay: --script PATH (a run folder or a turns.md), or optimize a shipped example"""
+replay: --script PATH (a run folder or a turns.md), or optimize a shipped example
+none:   --backend builtin (a program that knows pointwise, reduction, norm, softmax and loss kernels)"""
 
 
 def make_backend(
@@ -29,8 +31,9 @@ def make_backend(
 ) -> Backend:
     """Raises ConfigError for what cannot work, BackendError (kind no_key) where a key is needed and missing.
 
-    auto: the configured script or model, else the shipped recorded run of this very task. `cancelled` ends waits. Every
-    backend made here has `notice`: a line for the user that is not empty where the turns do not come from an LLM.
+    auto: the configured script or model, else the shipped recorded run of this very task, else the built-in policy.
+    `cancelled` ends waits. Every backend made here has `notice`: a line for the user that is not empty where the turns
+    do not come from an LLM.
     """
     config = resolve(config)
     name = config.name
@@ -38,6 +41,10 @@ def make_backend(
         return with_protocol(OpenAIBackend(config, cancelled=cancelled), config)
     if name == LOCAL:
         return LocalBackend(config, cancelled=cancelled)
+    if name == "builtin":
+        return BuiltinBackend.from_config(config)
+    if name == "auto" and not config.script and task_sha256 not in shipped_scripts():
+        return BuiltinBackend(notice=NOTICE)
     if name == "auto":
         name = "replay" if config.script else "shipped"
     if name == "replay" and config.script:
@@ -94,7 +101,7 @@ def _custom(name: str, config: BackendConfig) -> Backend:
     if not module_name:
         raise ConfigError(
             f"there is no backend {name!r}",
-            hint=f"auto, local, replay, one of {', '.join(presets())}, or a dotted path to a class",
+            hint=f"auto, builtin, local, replay, one of {', '.join(presets())}, or a dotted path to a class",
         )
     try:
         kind: Any = getattr(importlib.import_module(module_name), class_name)

@@ -28,6 +28,8 @@ class Scripts:
             return
         names = ", ".join(missing[:SHOWN]) + (", …" if len(missing) > SHOWN else "")
         if self._root is None:
+            if self._config.backend.name == "auto":
+                return  # what no script ships for is the built-in policy's
             raise ConfigError(
                 f"no language model is configured, and nothing ships for {len(missing)} of {len(tasks)} tasks: {names}",
                 hint="--model NAME, --base-url URL, or --script PATH",

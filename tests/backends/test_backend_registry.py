@@ -9,6 +9,7 @@ import pytest
 from backend_samples import TOOLS, user
 
 from agent.backends import registry
+from agent.backends.builtin.backend import BuiltinBackend
 from agent.backends.openai_api import OpenAIBackend
 from agent.backends.protocols import AutoProtocolBackend
 from agent.backends.registry import make_backend, shipped_scripts
@@ -86,12 +87,20 @@ def test_without_a_model_the_shipped_run_of_the_task_is_used(examples: Path) -> 
 
 
 @pytest.mark.parametrize("sha256", [None, "0" * 64])
-def test_otherwise_three_lines_say_how_to_configure_one(examples: Path, sha256: str | None) -> None:
+def test_otherwise_the_built_in_policy_acts_and_one_line_says_so(examples: Path, sha256: str | None) -> None:
+    backend = make_backend(BackendConfig(), task_sha256=sha256)
+    assert isinstance(backend, BuiltinBackend) and not backend.describe()["is_llm"]
+    assert "\n" not in backend.notice
+    assert all(words in backend.notice for words in ("no language model", "built-in policy", "not an LLM"))
+
+
+def test_an_explicit_replay_of_a_task_without_a_script_says_how_to_configure_a_model(examples: Path) -> None:
     with pytest.raises(ConfigError, match="no language model is configured") as caught:
-        make_backend(BackendConfig(), task_sha256=sha256)
+        make_backend(BackendConfig(name="replay"), task_sha256="0" * 64)
     lines = caught.value.hint.splitlines()
-    assert len(lines) == 3 and caught.value.exit_code == 2
+    assert len(lines) == 4 and caught.value.exit_code == 2
     assert "OPENAI_API_KEY" in lines[0] and "--base-url" in lines[0] and ".gguf" in lines[1] and "--script" in lines[2]
+    assert "--backend builtin" in lines[3]
 
 
 def test_a_recorded_run_ships_where_no_script_does(examples: Path) -> None:

@@ -57,6 +57,13 @@ def test_without_a_model_what_ships_is_replayed() -> None:
     shipped = load_task(asset("examples") / "mlp-epilogue" / "model.py")
     scripts.check((shipped,), 1)
     assert scripts.config_for(shipped, 0).backend.script.endswith("mlp-epilogue/turns.md")
+    scripts.check((shipped, make_task("a")), 1)
+    assert not scripts.config_for(make_task("a"), 0).backend.script, "the built-in policy acts where nothing ships"
+
+
+def test_an_explicit_replay_needs_a_script_for_every_task() -> None:
+    scripts = Scripts(load_config(settings=["backend.name=replay", "sandbox.kind=bubblewrap"]))
+    shipped = load_task(asset("examples") / "mlp-epilogue" / "model.py")
     with pytest.raises(ConfigError, match="nothing ships for 1 of 2 tasks: a"):
         scripts.check((shipped, make_task("a")), 1)
 

@@ -23,7 +23,7 @@ INSIDE: Final = Path(__file__).resolve().parent / "inside.py"
 RESULT_BYTES: Final = 4 << 20
 MODEL_BYTES: Final = 4 << 20
 PATH: Final = "/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin"
-Mode = Literal["inspect", "compile"]
+Mode = Literal["inspect", "compile", "trace"]
 
 
 @dataclass(frozen=True)

@@ -234,6 +234,22 @@ def compile_once(task: Task) -> dict[str, Any]:
     return {"first_call_s": round(time.perf_counter() - started, 3)}
 
 
+def trace(task: Task) -> dict[str, Any]:
+    """The operators of the forward (tracing/graph.py)."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+    from tracing import graph
+
+    model, inputs = task.model(), task.inputs(SEED)
+    task.channel.phase("trace")
+    try:
+        return graph.describe(model, inputs)
+    except graph.Untraceable as error:
+        raise Invalid("task.untraceable", str(error)) from error
+
+
+ACTIONS: Final = {"inspect": inspect, "compile": compile_once, "trace": trace}
+
+
 def main() -> int:
     mode, target, path, descriptor = sys.argv[1:5]
     channel = Channel(int(descriptor))
@@ -242,7 +258,7 @@ def main() -> int:
         return 0
     try:
         task = Task(Path(path), torch.device(target), channel)
-        summary = inspect(task) if mode == "inspect" else compile_once(task)
+        summary = ACTIONS[mode](task)
     except Invalid as error:
         channel.result("invalid", error.code, error.detail)
     else:

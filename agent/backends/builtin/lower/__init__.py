@@ -1,0 +1,1 @@
+"""From torch's operators to the intermediate form."""

@@ -1,0 +1,173 @@
+"""The built-in policy as a coroutine: it yields a turn (words and actions) and is sent what the actions gave.
+
+It knows nothing but the conversation, like a language model: the same messages always give the same next turn.
+"""
+
+import json
+import re
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from agent.backends.builtin import reading, submission
+from agent.backends.builtin.emit_cpu import VARIANTS, Variant
+from agent.backends.builtin.graph import Graph, TraceReport
+from agent.backends.builtin.ir import Unsupported
+from agent.backends.builtin.text import render
+from agent.sandbox.base import TOOLS
+
+TRACE_FILE: Final = "/tmp/trace.json"
+BENCH_ROUNDS: Final = 40
+WORTH: Final = 0.97  # of the default's time: what is not clearly faster is left alone
+Action = tuple[str, dict[str, Any]]
+
+
+class GiveUp(Exception):
+    """Why this task ends without a submission."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What is said, and the actions with their arguments."""
+
+    text: str
+    actions: tuple[Action, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What the opening messages say: the target, and how much of an output is shown."""
+
+    target: str = "cpu"
+    shown_chars: int = 10_000
+
+
+Play = Generator[Turn, Sequence[str], None]
+
+
+@dataclass
+class Notes:
+    """What the policy has learnt so far, for its last words."""
+
+    variant: Variant = VARIANTS[0]
+    operators: int = 0
+    kernels: int = 0
+    tried: list[str] = field(default_factory=list)
+
+
+def play(scene: Scene) -> Play:
+    """Turns until a submission. Raises GiveUp."""
+    notes = Notes()
+    graph = yield from _trace(scene)
+    made = _made(graph, notes)
+    seen = yield Turn(_say("write", notes=notes), (*_writes(made), ("compile", {}), ("verify", {})))
+    _check(seen[-2:])
+    yield from _choose_variant(graph, notes)
+    seen = yield Turn(_say("profile", notes=notes), ((("profile", {})),))
+    yield from _settle(seen[-1], notes)
+
+
+def _say(moment: str, **values: Any) -> str:
+    return render("words.j2", moment=moment, **values).strip()
+
+
+def _trace(scene: Scene) -> Generator[Turn, Sequence[str], Graph]:
+    command = f"python -I {TOOLS}/trace_task.py model.py --target {scene.target} > {TRACE_FILE}; cat {TRACE_FILE}"
+    seen = yield Turn(_say("trace"), (("bash", {"command": command}),))
+    text = reading.output(seen[0])
+    if reading.is_shortened(seen[0]):
+        text = yield from _in_parts(seen[0], scene)
+    try:
+        report = TraceReport.model_validate_json(text.strip())
+    except (ValidationError, ValueError):
+        raise GiveUp(f"the task could not be traced: {text.strip()[:200] or 'no output'}") from None
+    if report.graph is None:
+        raise GiveUp("; ".join(reason.detail for reason in report.reasons) or report.status)
+    return report.graph
+
+
+def _in_parts(first: str, scene: Scene) -> Generator[Turn, Sequence[str], str]:
+    """A report that is longer than one observation is read in pieces."""
+    size = max(200, scene.shown_chars - 100)
+    text = ""
+    while True:
+        command = f"tail -c +{len(text) + 1} {TRACE_FILE} | head -c {size}"
+        seen = yield Turn(_say("parts", done=len(text)), (("bash", {"command": command}),))
+        part = reading.output(seen[0])
+        text += part
+        if len(part) < size:
+            return text
+
+
+def _made(graph: Graph, notes: Notes) -> submission.Submission:
+    try:
+        made = submission.make(graph, notes.variant)
+    except Unsupported as error:
+        raise GiveUp(f"no kernel for {error}") from None
+    notes.operators, notes.kernels = len(graph.nodes), made.kernels
+    return made
+
+
+def _writes(made: submission.Submission) -> list[Action]:
+    return [("write_file", {"path": path, "content": text}) for path, text in made.files.items()]
+
+
+def _check(seen: Sequence[str]) -> None:
+    """Raises GiveUp where the submission does not build or is not right: then nothing is submitted."""
+    compiled, verified = seen
+    if not compiled.startswith("Built"):
+        raise GiveUp(f"the kernels did not compile: {reading.first_reason(compiled)}")
+    if not verified.startswith("Verified"):
+        raise GiveUp(f"the kernels were not accepted: {reading.first_reason(verified)}")
+
+
+def _choose_variant(graph: Graph, notes: Notes) -> Generator[Turn, Sequence[str], None]:
+    text = submission.bench(graph, rounds=BENCH_ROUNDS)
+    command = render("cpu/bench.sh.j2", variants=VARIANTS)
+    actions: list[Action] = [("write_file", {"path": "bench.cpp", "content": text}), ("bash", {"command": command})]
+    seen = yield Turn(_say("variants", variants=VARIANTS), tuple(actions))
+    times = reading.variant_times(seen[1])
+    base = times.get(0)
+    if base is None:
+        return
+    best = min(times, key=lambda number: times[number])
+    notes.tried = [f"{VARIANTS[number].words}: {time:.0f} us" for number, time in sorted(times.items())]
+    if best == 0 or times[best] > base * WORTH:
+        return
+    old, notes.variant = notes.variant, VARIANTS[best]
+    edits = tuple(
+        ("edit_file", {"path": "kernels/fused.cpp", "old": before, "new": after})
+        for before, after in zip(_settings(old), _settings(notes.variant), strict=True)
+        if before != after
+    )
+    yield Turn(_say("chosen", notes=notes), (*edits, ("compile", {})))
+
+
+def _settings(variant: Variant) -> tuple[str, str]:
+    return (
+        f"constexpr int UNROLL = {variant.unroll};\n",
+        f"constexpr bool STREAM = {'true' if variant.stream else 'false'};\n",
+    )
+
+
+def _settle(profiled: str, notes: Notes) -> Play:
+    if not profiled.startswith("Verified and timed"):
+        raise GiveUp(f"the kernels were not accepted: {reading.first_reason(profiled)}")
+    ratios = reading.speedups(profiled)
+    yield Turn(_say("submit", notes=notes), (("submit", {"summary": _say("summary", notes=notes, ratios=ratios)}),))
+
+
+def arguments_text(arguments: dict[str, Any]) -> str:
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+_SYSTEM: Final = re.compile(r"^- Target: (\w+)\.", re.MULTILINE)
+_SHOWN: Final = re.compile(r"first and last (\d+) characters")
+
+
+def scene_of(system: str) -> Scene:
+    """Read from the system prompt, where every policy finds it."""
+    target, shown = _SYSTEM.search(system), _SHOWN.search(system)
+    return Scene(target.group(1) if target else "cpu", 2 * int(shown.group(1)) if shown else 10_000)

@@ -1,0 +1,21 @@
+"""Cross-entropy over a vocabulary."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+SCALE = 1
+ROWS, WIDTH = 1024, 4096
+
+
+class Model(nn.Module):
+    def forward(self, logits, target):
+        return F.cross_entropy(logits, target)
+
+
+def get_inputs():
+    return [torch.randn(ROWS * SCALE, WIDTH), torch.randint(0, WIDTH, (ROWS * SCALE,))]
+
+
+def get_init_inputs():
+    return []

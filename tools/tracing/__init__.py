@@ -1,0 +1,1 @@
+"""Parts of trace_task.py: from a module to its operators as data."""
