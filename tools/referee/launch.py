@@ -183,6 +183,9 @@ class Worker:
         self.held = {}
 
     def _note_held(self) -> None:
+        """Trusted workers stay stopped of themselves, and a look at all threads of a process takes milliseconds."""
+        if not self.hostile:
+            return
         held = freeze.settled(self.pid)
         if held is None:
             raise WorkerFailure(self.name, "awake", AWAKE)

@@ -261,10 +261,14 @@ def _sample(answer: Answer, calls: int) -> Sample:
 
 
 def _require_quiet(trial: Trial, *, blaming: str) -> None:
-    """All workers are stopped: whatever keeps the GPU busy now, the submission has left there, or another program."""
+    """All workers are stopped: whatever keeps the GPU busy now, the submission has left there, or another program.
+
+    Which of them is found by ending the submission: its kernels end with it.
+    """
     if trial.quiet is None or trial.quiet.is_quiet():
         return
-    if trial.notes["quiet_before"]:
+    trial.submission.end()
+    if trial.notes["quiet_before"] and trial.quiet.is_quiet():  # it was, and it is again without the submission
         raise Rejected(
             "tamper.device_work",
             f"kernels of the submission ran on on the GPU while it was stopped (found before {blaming}'s turn)",
