@@ -101,6 +101,10 @@ class OpenAIBackend:
         self._constraint = dict(fields)
 
     @property
+    def host(self) -> str:
+        return urlsplit(self.base_url).hostname or ""
+
+    @property
     def public_url(self) -> str:
         """The base URL without a user and password."""
         return without_password(self.base_url)

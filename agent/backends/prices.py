@@ -50,6 +50,11 @@ def listed_price(model: str, *, host: str) -> Price | None:
     return Price(entry["in"], entry["out"], entry.get("cached", entry["in"]))
 
 
+def prices_as_of() -> str:
+    """The date of the table."""
+    return str(_table()["as_of"])
+
+
 @cache
 def _table() -> dict[str, Any]:
     table: dict[str, Any] = json.loads(Path(__file__).with_name("prices.json").read_text(encoding="utf-8"))

@@ -2,7 +2,9 @@
 
 import difflib
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from agent.backends.base import Backend, Message, Reply, ToolSchema
 from agent.backends.local import LocalBackend
@@ -24,48 +26,75 @@ _TOOL = ToolSchema(
 )
 
 
+@dataclass(frozen=True)
+class Examination:
+    """(check, ok, detail) in the order in which things depend on each other; it stops where the rest cannot work.
+
+    `about` is the backend's own description after the round trip: refused fields and the protocol fallen back to.
+    """
+
+    checks: tuple[Check, ...]
+    trip: "RoundTrip | None" = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        return all(ok for _, ok, _ in self.checks)
+
+
 def probe(config: BackendConfig) -> list[Check]:
-    """(check, ok, detail) in the order in which things depend on each other; stops where the rest cannot work."""
+    """The checks of an examination."""
+    return list(examine(config).checks)
+
+
+def examine(config: BackendConfig) -> Examination:
+    """Key, server, model, and a round trip with a tool call; only the configuration where no server is asked."""
     quick = resolve(config.model_copy(update={"max_attempts": min(2, config.max_attempts), "max_wait_s": 5.0}))
     try:
         backend = OpenAIBackend(quick) if names_a_server(quick) else make_backend(quick)
     except BackendError as error:
-        return [("key", False, str(error))]
+        return Examination((("key", False, str(error)),))
     except ConfigError as error:
-        return [("configuration", False, str(error))]
+        return Examination((("configuration", False, str(error)),))
     try:
         if isinstance(backend, OpenAIBackend):
-            return _probe_server(backend)
+            return _examine_server(backend)
         if isinstance(backend, LocalBackend):
-            return _probe_local(backend)
-        return [("configuration", True, backend.name)]
+            return _examine_local(backend)
+        return Examination((("configuration", True, backend.name),))
     finally:
         backend.close()
 
 
-def _probe_local(backend: LocalBackend) -> list[Check]:
+def _examine_local(backend: LocalBackend) -> Examination:
     try:
         server = backend.start()
     except AgentError as error:
-        return [("server", False, str(error))]
+        return Examination((("server", False, str(error)),))
     detail = f"{backend.gguf.path.name} ({backend.gguf.architecture}) answers at {server.base_url}"
-    return [("server", True, detail), _tool_check(backend)]
+    return _with_round_trip((("server", True, detail),), backend)
 
 
-def _probe_server(backend: OpenAIBackend) -> list[Check]:
+def _examine_server(backend: OpenAIBackend) -> Examination:
     try:
         known = backend.models()
     except BackendError as error:
         if error.kind in ("auth", "unreachable", "timeout"):
-            return [("key" if error.kind == "auth" else "server", False, str(error))]
+            return Examination((("key" if error.kind == "auth" else "server", False, str(error)),))
         known = ()
     listed = f"{len(known)} models listed" if known else "it lists no models"
     checks: list[Check] = [("server", True, f"{backend.public_url} answers; {listed}")]
     if known:
         checks.append(_model_check(backend.config.model, known))
-    if all(ok for _, ok, _ in checks):
-        checks.append(_tool_check(with_protocol(backend, backend.config)))
-    return checks
+    if not all(ok for _, ok, _ in checks):
+        return Examination(tuple(checks))
+    return _with_round_trip(tuple(checks), with_protocol(backend, backend.config))
+
+
+def _with_round_trip(checks: tuple[Check, ...], backend: Backend) -> Examination:
+    tried = round_trip(backend)
+    detail = tried.problem or f"called and answered ({tried.protocol} protocol)"
+    return Examination((*checks, ("tool call", not tried.problem, detail)), tried, dict(backend.describe()))
 
 
 def _model_check(model: str, known: tuple[str, ...]) -> Check:
@@ -119,8 +148,3 @@ def _wrong(reply: Reply) -> str:
         return ""
     called = ", ".join(f"{call.name}({call.arguments})" for call in reply.calls)
     return f"the model answered with {reply.finish_reason}: {(called or reply.text)[:80]!r}"
-
-
-def _tool_check(backend: Backend) -> Check:
-    tried = round_trip(backend)
-    return ("tool call", not tried.problem, tried.problem or f"called and answered ({tried.protocol} protocol)")
