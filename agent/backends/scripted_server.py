@@ -2,8 +2,9 @@
 
     python -m agent.backends.scripted_server --script examples/NAME/turns.md --port 0 [--faults 429,malformed,overflow]
 
-serves a hand-written script as if a model wrote it and prints the base URL. It is as strict as the strictest servers:
-a history with malformed arguments or unpaired calls is refused with 400. It is no language model and checks no tokens.
+serves a hand-written script as if a model wrote it, in the notation that a request asks for (native calls, fenced text,
+one JSON object), and prints the base URL. It is as strict as the strictest servers: a history with malformed arguments
+or unpaired calls is refused with 400. It is no language model and checks no tokens.
 """
 
 import argparse
@@ -16,10 +17,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from agent.backends.fences import render
-from agent.backends.sanitize import parse_object
+from agent.backends.sanitize import dump_object, parse_object
 from agent.backends.script import Script, read_script
 from agent.backends.scripted_steps import (
     Step,
@@ -35,6 +36,7 @@ from agent.backends.scripted_steps import (
 from agent.errors import AgentError
 
 Responder = Callable[[Mapping[str, Any]], Step]
+Notation = Literal["native", "text", "json"]
 FAULTS: Final = ("429", "500", "drop", "empty", "malformed", "length", "overflow")
 _FAULT_TEXT: Final = "fault:"
 
@@ -161,13 +163,13 @@ def serve_script(script: Script, *, faults: Sequence[str] = ()) -> Responder:
     def respond(body: Mapping[str, Any]) -> Step:
         said = [m for m in body.get("messages", ()) if m.get("role") == "assistant"]
         done = sum(not str(m.get("content") or "").startswith(_FAULT_TEXT) for m in said)
-        native = bool(body.get("tools"))
+        notation: Notation = "native" if body.get("tools") else "json" if body.get("response_format") else "text"
         for index, (name, turn) in enumerate(planned):
             due = done + 1 >= turn if name == "overflow" else done + 1 == turn and index not in struck
             if due:
                 struck.add(index)
-                return _fault_step(name, native=native)
-        return _turn_step(script, done, native=native)
+                return _fault_step(name, notation)
+        return _turn_step(script, done, notation)
 
     return respond
 
@@ -179,8 +181,10 @@ def _fault(text: str, position: int) -> tuple[str, int]:
     return name, int(turn) if at else position
 
 
-def _fault_step(name: str, *, native: bool) -> Step:
-    if name == "malformed" and not native:
+def _fault_step(name: str, notation: Notation) -> Step:
+    if name == "malformed" and notation == "json":
+        return reply(f'{_FAULT_TEXT} {{"why": "", "actions": [')
+    if name == "malformed" and notation == "text":
         return reply(f"{_FAULT_TEXT} a header that cannot be read\n\n```action bash ls -l\n```")
     steps: Mapping[str, Callable[[], Step]] = {
         "429": rate_limited,
@@ -194,12 +198,15 @@ def _fault_step(name: str, *, native: bool) -> Step:
     return steps[name]()
 
 
-def _turn_step(script: Script, index: int, *, native: bool) -> Step:
+def _turn_step(script: Script, index: int, notation: Notation) -> Step:
     if index >= len(script.turns):
         return reply("The script has no further turns.")
     turn = script.turns[index]
-    if native:
+    if notation == "native":
         return reply(turn.text, list(turn.actions), id_prefix=f"turn{index + 1}")
+    if notation == "json":
+        actions = [{"name": name, "arguments": values} for name, values in turn.actions]
+        return reply(dump_object({"why": turn.text, "actions": actions}))
     return reply("\n\n".join(part for part in (turn.text, *(render(*action) for action in turn.actions)) if part))
 
 

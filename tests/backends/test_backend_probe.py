@@ -66,4 +66,4 @@ def test_nobody_listens(serve: Any) -> None:
 
 
 def test_nothing_is_configured() -> None:
-    assert names(probe(BackendConfig())) == [("configuration", False)]
+    assert names(probe(BackendConfig())) == [("configuration", True)]

@@ -56,9 +56,10 @@ def running(tmp_path: Path, *flags: str) -> Iterator[str]:
     assert process.returncode == 0
 
 
-def converse(base_url: str, *, turns: int, stream: bool = False) -> list[Reply]:
+def converse(base_url: str, *, turns: int, stream: bool = False, protocol: str = "auto") -> list[Reply]:
     """What a loop does, in brief: append the reply and one result per call, or a complaint."""
-    config = BackendConfig(model="scripted", base_url=base_url, stream=stream)
+    values = {"model": "scripted", "base_url": base_url, "stream": stream, "tool_protocol": protocol}
+    config = BackendConfig.model_validate(values)
     client = OpenAIBackend(config, sleep=lambda _: None)
     backend = with_protocol(client, config)
     history, replies = [user()], []
@@ -86,12 +87,20 @@ def said(replies: list[Reply]) -> list[list[tuple[str, object]]]:
     return [[(call.name, json.loads(call.arguments)) for call in reply.calls] for reply in replies]
 
 
-@pytest.mark.parametrize("flags", [(), ("--refuse-tools",)], ids=["native", "text"])
-def test_a_script_over_http(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    with running(tmp_path, *flags) as url:
-        assert said(converse(url, turns=3)) == EXPECTED
-        assert said(converse(url, turns=3, stream=True)) == EXPECTED, "stateless"
-        assert converse(url, turns=4)[-1].text == "The script has no further turns."
+@pytest.mark.parametrize("protocol", ["auto", "native", "text", "json"])
+def test_a_script_over_http(tmp_path: Path, protocol: str) -> None:
+    with running(tmp_path) as url:
+        assert said(converse(url, turns=3, protocol=protocol)) == EXPECTED
+        assert said(converse(url, turns=3, stream=True, protocol=protocol)) == EXPECTED, "stateless"
+
+
+def test_tools_that_are_refused_are_written_as_text_and_the_log_says_so(tmp_path: Path) -> None:
+    with running(tmp_path, "--refuse-tools") as url:
+        replies = converse(url, turns=4)
+    assert said(replies[:3]) == EXPECTED and replies[3].text == "The script has no further turns."
+    assert [reply.attempts for reply in replies] == [2, 1, 1, 1]
+    assert {reply.raw["tool_protocol"] for reply in replies} == {"text"}
+    assert "does not support tools" in replies[2].raw["tool_protocol_reason"]
 
 
 def test_faults_on_the_way(tmp_path: Path) -> None:
@@ -107,6 +116,13 @@ def test_malformed_text_actions(tmp_path: Path) -> None:
     with running(tmp_path, "--refuse-tools", "--faults", "malformed") as url:
         replies = converse(url, turns=2)
     assert "cannot read" in replies[0].raw["format_error"]
+    assert said(replies[1:]) == EXPECTED[:1]
+
+
+def test_malformed_objects(tmp_path: Path) -> None:
+    with running(tmp_path, "--faults", "malformed") as url:
+        replies = converse(url, turns=2, protocol="json")
+    assert "exactly one JSON object" in replies[0].raw["format_error"]
     assert said(replies[1:]) == EXPECTED[:1]
 
 
