@@ -1,0 +1,14 @@
+import cuda_extension
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.warmth = nn.Parameter(torch.empty(width))
+
+    def forward(self, x):
+        out = torch.empty_like(x)
+        cuda_extension.softmax(x, self.warmth, out, x.shape[0], x.shape[1])
+        return out
