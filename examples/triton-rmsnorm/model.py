@@ -1,0 +1,22 @@
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    """Root mean square norm of wide rows, scaled per column."""
+
+    def __init__(self, hidden, eps):
+        super().__init__()
+        self.weight = nn.Parameter(1 + torch.randn(hidden) * 0.1)
+        self.eps = eps
+
+    def forward(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
+
+
+def get_inputs():
+    return [torch.randn(4096, 8192)]
+
+
+def get_init_inputs():
+    return [8192, 1e-6]
