@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from agent.assets import asset
 from agent.config import expanded
@@ -21,6 +21,7 @@ from agent.tasks.task import Task, check_text, load_task, task_name, text_sha256
 
 LEVELS: Final = ("level1", "level2", "level3", "level4")
 EXAMPLES: Final = "examples"
+NVIDIA_CONTROL: Final = Path("/dev/nvidiactl")
 _PROBLEM: Final = re.compile(r"[0-9]+(?=_.*\.py$)")
 _FILES: Final[Mapping[str, Callable[[Path], Candidates]]] = {
     ".jsonl": read_jsonl,
@@ -43,6 +44,11 @@ def load_tasks(source: str | Path, *, names: Sequence[str] = ()) -> TaskSet:
     A path goes before a name of a shipped example; several names are separated by commas, `examples` means all.
     Raises ConfigError for an unreadable source, an id with two texts, a name that matches nothing, and an empty set.
     """
+    return load_rows(source, names=names)[0]
+
+
+def load_rows(source: str | Path, *, names: Sequence[str] = ()) -> tuple[TaskSet, tuple[Mapping[str, Any], ...]]:
+    """The same, and for each task what else its row holds; empty where the source is no file of rows."""
     collector = _Collector()
     selection = _Selection(tuple(names))
     for found in _candidates(source):
@@ -53,7 +59,7 @@ def load_tasks(source: str | Path, *, names: Sequence[str] = ()) -> TaskSet:
     selection.check(source)
     if not collector.tasks:
         raise ConfigError(f"there is no task in {source}", hint=_why_empty(collector.refused))
-    return TaskSet(tuple(collector.tasks), tuple(collector.refused))
+    return TaskSet(tuple(collector.tasks), tuple(collector.refused)), tuple(collector.columns)
 
 
 @dataclass
@@ -62,6 +68,7 @@ class _Collector:
 
     tasks: list[Task] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
+    columns: list[Mapping[str, Any]] = field(default_factory=list)
     _ids: dict[str, Task] = field(default_factory=dict)
     _texts: dict[str, Task] = field(default_factory=dict)
 
@@ -77,6 +84,7 @@ class _Collector:
             return
         task = Task(path=found.where, name=found.id, text=found.text, sha256=sha256)
         self.tasks.append(task)
+        self.columns.append(found.columns)
         self._ids[found.id] = task
         self._texts.setdefault(sha256, task)
 
@@ -167,11 +175,19 @@ def _shipped(names: str, path: Path) -> Iterator[Found]:
     except FileNotFoundError:
         raise ConfigError(f"there is no {path}", hint="and this installation has no examples") from None
     shipped = {found.parent.name: found for found in sorted(root.glob("*/model.py"))}
-    for name in shipped if names == EXAMPLES else names.split(","):
+    fitting = [name for name, found in shipped.items() if _fits_this_machine(found.parent)]
+    for name in fitting if names == EXAMPLES else names.split(","):
         if name.strip() not in shipped:
             hint = f"give a folder, a file, or shipped examples: {', '.join(shipped)}"
             raise ConfigError(f"there is no {path}, and no shipped example {name.strip()!r}", hint=hint)
         yield read_candidate(shipped[name.strip()], id=name.strip())
+
+
+def _fits_this_machine(example: Path) -> bool:
+    """Examples whose script is for a GPU are left out of `examples` where there is none."""
+    script = example / "turns.md"
+    head = script.read_text(encoding="utf-8").split("## Turn", 1)[0] if script.is_file() else ""
+    return "target: cuda" not in head or NVIDIA_CONTROL.exists()
 
 
 def _listed(path: Path) -> list[Path]:
