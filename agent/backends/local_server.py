@@ -109,6 +109,10 @@ class LocalServer:
 
     def close(self) -> None:
         """Safe to repeat."""
+        self._end()
+        self.log.unlink(missing_ok=True)
+
+    def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None
@@ -119,7 +123,6 @@ class LocalServer:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self.log.unlink(missing_ok=True)
 
     def _start(self, cancelled: Callable[[], bool]) -> None:
         for attempt in range(1, _PORT_TRIES + 1):
@@ -129,6 +132,7 @@ class LocalServer:
                 self._await_answer(cancelled)
                 return
             except _PortTaken:
+                self._end()
                 if self.wanted.port or attempt == _PORT_TRIES:
                     raise _port_in_use(self.port) from None
 

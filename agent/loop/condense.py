@@ -23,6 +23,8 @@ _MOST_STEPS: Final = 8
 _CALL_CHARS: Final = 60
 _OUTCOME_CHARS: Final = 120
 _FILES_SHARE: Final = 0.6
+_FRAME_CHARS: Final = 250
+"""The note's own words."""
 _ROOM_FOR_ANSWERS: Final = 4
 
 
@@ -72,10 +74,11 @@ def condense(messages: Sequence[Message], kept: Kept, *, budget: int, cut: int =
 def split_turns(messages: Sequence[Message]) -> tuple[list[Message], list[list[Message]]]:
     """What comes before the first reply, and each reply with everything that follows it."""
     starts = [at for at, message in enumerate(messages) if message.role == "assistant"]
+    if not starts:
+        return list(messages), []
     ends = [*starts[1:], len(messages)]
-    return list(messages[: starts[0] if starts else len(messages)]), [
-        list(messages[start:end]) for start, end in zip(starts, ends, strict=True)
-    ]
+    turns = [list(messages[start:end]) for start, end in zip(starts, ends, strict=True)]
+    return list(messages[: starts[0]]), turns
 
 
 def _assembled(opening: list[Message], turns: list[list[Message]], kept: Kept, cut: int, budget: int) -> View:
@@ -117,10 +120,10 @@ def _note(turns: list[list[Message]], kept: Kept, *, room: int, last: bool) -> s
     """What stands for `turns`, in about `room` characters: the files first, then what came last, then the steps."""
     steps = [step for turn in turns for step in _steps(turn)]
     files = _shown_files(kept, room=int(max(room, 0) * _FILES_SHARE))
-    left = room - sum(len(file.shown.head) + len(file.shown.tail) + len(file.name) + 20 for file in files) - 300
+    used = sum(len(file.shown.head) + len(file.shown.tail) + len(file.name) + 20 for file in files)
+    left = room - used - _FRAME_CHARS
     ending = _ending(turns[-1], room=max(SMALLEST_PART, left * 2 // 3)) if last else ""
-    left -= len(ending)
-    shown = _fitting(_collapsed(steps), room=left)
+    shown = _fitting(_collapsed(steps), room=left - len(ending))
     return render(
         "condensed",
         hidden=len(turns),
