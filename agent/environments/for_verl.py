@@ -7,6 +7,7 @@ Importing this module needs verl (>= 0.9). In the file that `rollout.agent.agent
       output: runs
       settings: [limits.turns=40, judge.target=cuda]
 
+A rollout that infrastructure broke twice has mask 0 throughout; `verl_advantage.py` keeps it out of its group's mean.
 Covers token ids as verl's server gave them, never re-tokenised: what the model sampled has mask 1, everything else 0.
 What is timed holds the machine's device, so that the workers of one machine do not disturb each other.
 """

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from agent.backends.base import Message, Reply, ToolSchema, Usage
+from agent.backends.json_protocol import read_object
 from agent.backends.replies import parse_reply
 from agent.backends.retry import RequestFailed
 from agent.backends.text_protocol import read_actions
@@ -18,7 +19,7 @@ from agent.errors import ConfigError
 
 ACTION_FENCE: Final = re.compile(r"^ {0,3}`{3,}[ \t]*action\b", re.MULTILINE)
 HINT: Final = "give an OpenAI-style dict, a Message, a Reply, or a str"
-Protocol = Literal["auto", "native", "text"]
+Protocol = Literal["auto", "native", "text", "json"]
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,13 @@ def to_reply(
     """The reply, calls and all, as a backend would have given it. Raises ConfigError for what is no assistant message.
 
     `finish_reason` "length" says that the message was cut off: its calls are then not executed. Fenced action blocks
-    are read where the protocol is `text`, or `auto` and the text has one.
+    are read where the protocol is `text`, or `auto` and the text has one; one JSON object where it is `json`.
     """
     reply = message if isinstance(message, Reply) else _parsed(message, finish_reason)
     if tokens is not None:
         reply = _with_tokens(reply, tokens)
+    if protocol == "json":
+        return read_object(reply, tools, turn=turn)
     if protocol == "text" or (protocol == "auto" and ACTION_FENCE.search(reply.text)):
         reply = read_actions(reply, tools, turn=turn)
     return reply

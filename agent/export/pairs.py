@@ -2,6 +2,7 @@
 
 A pair is an accepted and a rejected submission; or two accepted ones, timed on the same device, of which the better has
 no lower reward, and its 95 % interval lies wholly above the other's against every rival that both were timed against.
+Both were judged by the same judge under the same rules: what one judge accepts, another may have learned to reject.
 """
 
 from collections import defaultdict
@@ -16,7 +17,8 @@ def make_pairs(facts: Iterable[Facts], *, most: int | None) -> list[Pair]:
     """Pairs in order of their tasks; the best run with the worst first, each run in one pair, `most` a task."""
     groups: defaultdict[tuple[str | None, ...], list[Facts]] = defaultdict(list)
     for one in facts:
-        groups[one.task_sha256, one.prompt_sha256, one.target, one.policy, one.precision].append(one)
+        judge = (one.judge_version, one.tools_sha256, one.target, one.policy, one.precision)
+        groups[(one.task_sha256, one.prompt_sha256, *judge)].append(one)
     by_task: defaultdict[str, list[Pair]] = defaultdict(list)
     for key in sorted(groups, key=lambda key: tuple(part or "" for part in key)):
         by_task[str(key[0])].extend(_pairs(groups[key]))

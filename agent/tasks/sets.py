@@ -73,6 +73,9 @@ class _Collector:
     _texts: dict[str, Task] = field(default_factory=dict)
 
     def add(self, found: Candidate) -> None:
+        if problem := _unusable_id(found.id):
+            self.refused.append(Refusal(str(found.where), "not_a_task", problem))
+            return
         sha256 = text_sha256(found.text)
         if twin := self._twin(found, sha256):
             self._refuse_twin(found, twin, sha256)
@@ -97,6 +100,13 @@ class _Collector:
             places = f"{twin.path} and {found.where}"
             raise ConfigError(f"two tasks have the id {found.id}: {places}", hint="give each text an id of its own")
         self.refused.append(Refusal(str(found.where), "duplicate", f"the same text as {twin.path}"))
+
+
+def _unusable_id(id: str) -> str:
+    """Why no file can be named after it, as a sample's script is; empty where one can."""
+    if "\0" in id:
+        return f"its id {id[:80]!r} holds a NUL character"
+    return "its id holds half of a surrogate pair" if any("\ud800" <= char <= "\udfff" for char in id) else ""
 
 
 @dataclass

@@ -22,6 +22,7 @@ from tiny_policy import CALLS, END, WORDS, make_model, make_tokenizer, suppresse
 
 from agent.environments.for_verl import KernelAgentLoop, compute_score, verl_rows
 from agent.environments.rows import row_task
+from agent.environments.verl_advantage import NAME
 from agent.errors import ConfigError, TaskError
 from agent.trajectory.events import ReplyEvent, RunStart
 from agent.trajectory.reader import read_events
@@ -188,6 +189,29 @@ def test_what_infrastructure_breaks_is_played_again_and_then_counts_for_no_loss(
     assert item.non_tensor_batch["kernel_error"]["type"] == "SandboxError"
     endings = [read_ending(run) for run in find_runs([tmp_path / "runs"])]
     assert [(ending.reward, ending.settled) for ending in endings if ending] == [(None, False)] * 2
+
+
+def test_a_broken_rollout_is_in_no_mean(defaults: DictConfig) -> None:
+    import numpy as np
+    from verl.protocol import DataProto
+    from verl.trainer.ppo.ray_trainer import compute_advantage
+
+    rewards, mask = torch.zeros(5, 3), torch.ones(5, 3)
+    rewards[:, 2] = torch.tensor([3.0, -1.0, 0.0, 2.0, 0.0])
+    mask[2] = mask[4] = 0  # without a reward, as the agent loop leaves what broke twice
+    groups = np.array(["a", "a", "a", "b", "c"], dtype=object)
+
+    def advantages(rows: list[int], estimator: str) -> torch.Tensor:
+        tensors = {"token_level_rewards": rewards[rows].clone(), "response_mask": mask[rows]}
+        data = DataProto.from_dict(tensors=tensors, non_tensors={"uid": groups[rows]})
+        found: torch.Tensor = compute_advantage(data, estimator, config=defaults.algorithm).batch["advantages"]
+        return found
+
+    whole = advantages([0, 1, 2, 3, 4], NAME)
+    assert torch.equal(whole[[0, 1, 3]], advantages([0, 1, 3], "grpo"))
+    assert not torch.equal(whole[[0, 1]], advantages([0, 1, 2], "grpo")[:2]), "verl's own counts it"
+    assert whole[[2, 4]].abs().sum() == 0
+    assert advantages([2, 4], NAME).abs().sum() == 0
 
 
 @pytest.mark.parametrize("worker", [512], indirect=True)

@@ -156,6 +156,18 @@ def test_no_pair_where_the_intervals_overlap_or_the_prompts_differ(tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
+def test_no_pair_of_two_judges(tmp_path: Path) -> None:
+    good, bad = write_run(tmp_path / "runs", accepted()), write_run(tmp_path / "runs", rejected())
+    assert run(tmp_path / "runs", tmp_path / "own", "trl-preference").rows == 1
+    for path, tools in ((bad, "new"), (good, "newer")):
+        record = json.loads((path / "verdict.json").read_bytes())
+        judge = {"agent_version": "0.1.0", "tools_sha256": tools}
+        (path / "verdict.json").write_text(json.dumps(record | {"judge": judge}))
+        assert run(tmp_path / "runs", tmp_path / tools, "trl-preference").rows == 0
+    (good / "verdict.json").write_text((good / "verdict.json").read_text().replace('"newer"', '"new"'))
+    assert run(tmp_path / "runs", tmp_path / "both", "trl-preference").rows == 1
+
+
 def test_a_run_that_lies_there_twice_counts_once(tmp_path: Path) -> None:
     for name in ("a", "b"):
         copy_example(RECORDED[0], tmp_path / "runs" / name)

@@ -102,6 +102,16 @@ def test_bad_rows_are_refused_and_the_rest_goes_on(tmp_path: Path) -> None:
     assert all("\n" not in r.detail for r in found.refused)
 
 
+def test_an_id_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    names = ("a\0b", "half \ud800", "new\nline", "../up", "good")
+    found = load_tasks(write_rows(tmp_path / "tasks.jsonl", *({"id": id, "code": text()} for id in names)))
+    assert [task.name for task in found.tasks] == ["new\nline", "../up", "good"]
+    assert [(Path(refused.where).name, refused.detail) for refused in found.refused] == [
+        ("tasks.jsonl:1", "its id 'a\\x00b' holds a NUL character"),
+        ("tasks.jsonl:2", "its id holds half of a surrogate pair"),
+    ]
+
+
 def test_the_same_text_counts_once_where_only_the_row_names_it(tmp_path: Path) -> None:
     path = write_rows(
         tmp_path / "twice.jsonl",
