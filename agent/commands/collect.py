@@ -53,7 +53,9 @@ def register(app: typer.Typer) -> None:
         ] = "",
         backend: Annotated[
             str | None,
-            typer.Option(help="auto, builtin, local, replay, a name from `agent models`, or module:Class.", metavar="NAME"),
+            typer.Option(
+                help="auto, builtin, local, replay, a name from `agent models`, or module:Class.", metavar="NAME"
+            ),
         ] = None,
         model_name: Annotated[
             str | None,

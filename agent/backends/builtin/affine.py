@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.backends.builtin.ir import Shape
+from agent.backends.builtin.ir import Shape, Value
 
 
 @dataclass(eq=False)
@@ -89,15 +89,17 @@ class NeedSplit(Exception):
         super().__init__(f"{atom.name} by {inner}")
         self.atom = atom
         self.inner = inner
+        self.value: Value | None = None  # the reshape, once it is known
 
 
 class Straddles(Exception):
     """A loop crosses the border of two joined pieces, after `steps` of its steps."""
 
-    def __init__(self, atom: Atom, steps: int) -> None:
+    def __init__(self, atom: Atom, steps: int, value: Value) -> None:
         super().__init__(f"{atom.name} at {steps}")
         self.atom = atom
         self.steps = steps
+        self.value = value  # what is joined
 
 
 class NotAffine(Exception):
@@ -126,9 +128,9 @@ def reshaped(index: Sequence[Affine], old: Shape, new: Shape) -> tuple[Affine, .
 
 
 def _check(part: Affine, size: int) -> None:
-    if part.largest() < size:
+    if part.smallest() >= 0 and part.largest() < size:
         return
-    if part.const:
+    if part.const or any(c < 0 for _, c in part.terms):
         raise NotAffine
     for atom, c in part.terms:
         if c * (atom.size - 1) >= size:

@@ -96,9 +96,19 @@ class Builder:
     # --- following values --------------------------------------------------------------------------------------------
 
     def is_memory(self, value: Value) -> bool:
-        return isinstance(value, Source) or (
-            value in self.plan.buffers and all(value is not root for root, _ in self.roots)
-        )
+        return self._tensor_of(value) is not None
+
+    def _tensor_of(self, value: Value) -> Value | None:
+        """The tensor that an element of `value` is read from without more ado: itself, or what a reshape of contiguous
+        memory lies in.
+        """
+        if isinstance(value, Source) or value in self.plan.buffers:
+            return value if all(value is not root for root, _ in self.roots) else None
+        if isinstance(value, Reshape):
+            inner = self._tensor_of(value.arg)
+            contiguous = not isinstance(inner, Source) or inner.stride == aff.row_major(inner.shape)
+            return inner if inner is not None and contiguous else None
+        return None
 
     def operands(self, value: Value, index: Index) -> list[Key]:
         """The values that an element is made of, with their indices; not for reductions and memory."""
@@ -118,6 +128,9 @@ class Builder:
                     return [(arg, aff.reshaped(index, arg.shape, value.shape))]
                 except aff.NotAffine:
                     raise Cut(arg) from None
+                except aff.NeedSplit as need:
+                    need.value = value
+                    raise
             case Joined():
                 return [self._piece(value, index)]
             case Take():
@@ -137,10 +150,7 @@ class Builder:
                 return piece, (*index[: value.axis], inside, *index[value.axis + 1 :])
             border = start + size
             if start <= at.smallest() < border:
-                steps = [(atom, (border - at.smallest()) // c) for atom, c in at.terms if len(at.terms) == 1 and c > 0]
-                if not steps or (border - at.smallest()) % next(c for _, c in at.terms):
-                    raise Cut(value)
-                raise aff.Straddles(*steps[0])
+                raise _border(value, at, border - at.smallest())
             start = border
         raise Cut(value)
 
@@ -164,11 +174,15 @@ class Builder:
         raise Cut(value)
 
     def _place(self, value: Value, index: Index) -> tuple[Buffer, Affine]:
-        if isinstance(value, Source):
-            buffer = self.plan.inputs.setdefault(value.name, Buffer(f"in_{value.name}", value.dtype, _extent(value)))
-            return buffer, aff.dot(index, value.stride).plus(Affine(value.offset))
-        self.read.add(value)
-        return self.plan.buffers[value], aff.dot(index, aff.row_major(value.shape))
+        tensor = self._tensor_of(value)
+        strides = tensor.stride if isinstance(tensor, Source) and tensor is value else aff.row_major(value.shape)
+        address = aff.dot(index, strides)
+        if isinstance(tensor, Source):
+            made = Buffer(f"in_{tensor.name}", tensor.dtype, _extent(tensor))
+            return self.plan.inputs.setdefault(tensor.name, made), address.plus(Affine(tensor.offset))
+        assert tensor is not None
+        self.read.add(tensor)
+        return self.plan.buffers[tensor], address
 
     # --- what depends on what ----------------------------------------------------------------------------------------
 
@@ -218,7 +232,7 @@ class Builder:
         stack: list[Key] = [(value, index)]
         while stack:
             part, at = stack.pop()
-            if part is cut.value or not self._holds(part, cut.value):
+            if part is cut.value or self.is_memory(part) or not self._holds(part, cut.value):
                 continue
             small = numel(part.shape) * SMALLER <= aff.total(space)
             if not isinstance(part, Reshape | Expand | Permute | Slice) and (
@@ -483,6 +497,13 @@ class Builder:
             else:
                 stack += self.operands(value, index)
         return loads > 1
+
+
+def _border(value: Joined, at: Affine, distance: int) -> Exception:
+    """Where the only loop of an index has to be divided; a Cut where that is not between two steps."""
+    atom, step = next(iter(at.terms))
+    even = len(at.terms) == 1 and step > 0 and distance % step == 0
+    return aff.Straddles(atom, distance // step, value) if even else Cut(value)
 
 
 def _broadcast(value: Value, index: Index) -> Index:

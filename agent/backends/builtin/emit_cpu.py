@@ -92,8 +92,40 @@ def _parameter(buffer: Buffer, program: Program) -> str:
 
 def _kernel(kernel: RowKernel | ProductKernel) -> dict[str, Any]:
     if isinstance(kernel, ProductKernel):
-        raise Unsupported("a matrix product")
+        return _product(kernel)
     return _Emitter(kernel).view()
+
+
+def _product(kernel: ProductKernel) -> dict[str, Any]:
+    (left, left_at), (right, right_at), (out, out_at) = kernel.left, kernel.right, kernel.out
+    return {
+        "product": True,
+        "name": kernel.name,
+        "parameters": [
+            f"const float* __restrict__ {left.name}",
+            *([] if right is left else [f"const float* __restrict__ {right.name}"]),
+            f"float* __restrict__ {out.name}",
+        ],
+        "arguments": [left.name, *([] if right is left else [right.name]), out.name],
+        "m": kernel.m.size,
+        "n": kernel.n.size,
+        "k": kernel.k.size,
+        "batches": total(kernel.batch),
+        "decode": [line.replace("row", "batch") for line in _decode([a for a in kernel.batch if a.size > 1])],
+        "left": _base(left, left_at, kernel),
+        "right": _base(right, right_at, kernel),
+        "out": _base(out, out_at, kernel),
+        "left_m": left_at.coefficient(kernel.m),
+        "left_k": left_at.coefficient(kernel.k),
+        "right_k": right_at.coefficient(kernel.k),
+        "right_n": right_at.coefficient(kernel.n),
+    }
+
+
+def _base(buffer: Buffer, address: Affine, kernel: ProductKernel) -> str:
+    """Where a batch begins."""
+    parts = [f"{atom.name} * {address.coefficient(atom)}" for atom in kernel.batch if address.coefficient(atom)]
+    return " + ".join([buffer.name, *parts, *([str(address.const)] if address.const else [])])
 
 
 class _Emitter:
@@ -115,6 +147,7 @@ class _Emitter:
         steps = self._steps()
         rows = [atom for atom in kernel.rows if atom is not self.lanes.row]
         return {
+            "product": False,
             "name": kernel.name,
             "parameters": self._parameters(),
             "arguments": list(self.used),

@@ -301,5 +301,12 @@ def take_along(arg: Value, axis: int, index: Value) -> Value:
 
 
 def product(left: Value, right: Value) -> Value:
+    if left.shape[-2] == 1 or right.shape[-1] == 1:
+        # A matrix and a vector: nothing is used twice, so that it is a reduction like any other.
+        wide = reshape(left, (*left.shape[:-1], 1, left.shape[-1]))
+        turned = permute(right, (*range(len(right.shape) - 2), -1, -2))
+        other = reshape(turned, (*turned.shape[:-2], 1, *turned.shape[-2:]))
+        summed = reduce_("sum", map_("mul", wide, other), [-1])
+        return reshape(summed, summed.shape[:-1])
     batch = broadcast([left.shape[:-2], right.shape[:-2]])
     return Product((*batch, left.shape[-2], right.shape[-1]), "f32", as_float(left), as_float(right))

@@ -118,14 +118,21 @@ class _Scheduler:
                     return False
                 self.cut(cut.value)
             except aff.NeedSplit as need:
-                axis, part = _find(atoms, need.atom)
+                found = _find(atoms, need.atom)
+                if found is None:
+                    assert need.value is not None
+                    self.cut(need.value)
+                    continue
+                axis, part = found
                 sizes = [atom.size for atom in atoms[axis]]
                 sizes[part : part + 1] = [sizes[part] // need.inner, need.inner]
                 splits[axis] = sizes
             except aff.Straddles as border:
-                axis, _ = _find(atoms, border.atom)
-                if len(atoms[axis]) > 1:
-                    raise Unsupported("joined pieces behind a reshape") from border
+                found = _find(atoms, border.atom)
+                if found is None or len(atoms[found[0]]) > 1:
+                    self.cut(border.value)
+                    continue
+                axis = found[0]
                 halves = [part.divided(axis, border.steps) for part in group]
                 first, second = [half[0] for half in halves], [half[1] for half in halves]
                 if first[0].size == second[0].size:
@@ -171,13 +178,13 @@ def _shifted(index: tuple[Affine, ...], start: tuple[int, ...]) -> tuple[Affine,
     return tuple(part.plus(Affine(first)) for part, first in zip(index, start, strict=True))
 
 
-def _find(atoms: list[list[Atom]], wanted: Atom) -> tuple[int, int]:
-    """Axis and part of a loop. Raises Unsupported for a loop of a reduction."""
+def _find(atoms: list[list[Atom]], wanted: Atom) -> tuple[int, int] | None:
+    """Axis and part of a loop; None for a loop of a reduction."""
     for axis, parts in enumerate(atoms):
         for part, atom in enumerate(parts):
             if atom is wanted:
                 return axis, part
-    raise Unsupported("a reshape or joined pieces inside a reduction")
+    return None
 
 
 def _of(atom: Atom) -> Affine:
