@@ -8,6 +8,7 @@ from referee import bootstrap
 
 FEWEST_ROUNDS: Final = 6
 QUIET: Final = 0.05  # share of a batch's time in which its threads waited for a CPU
+FEW_WAITS: Final = 3
 NOISE_UNKNOWN: Final = 2.0
 LEAST_LEFT: Final = 0.5  # share of a window that is never taken for protocol
 
@@ -35,6 +36,7 @@ class Times:
     copy_gb_per_s: float = 0.0
     output_bytes: int = 0
     foreign_share: float = 0.0
+    empty_us: list[float] = field(default_factory=list)  # windows of a trusted worker without a batch
     early: int = 0  # pieces of outputs that were there before the clock
     # Microseconds of windows without calls, of a trusted worker; on a GPU their median is taken off every window.
     protocol_us: list[float] = field(default_factory=list)
@@ -48,7 +50,18 @@ class Times:
 
     def _undisturbed(self) -> list[int]:
         rounds = range(len(self.samples["submission"]))
-        return [at for at in rounds if all(side[at].waited_share < QUIET for side in self.samples.values())]
+        sides = [side for name, side in self.samples.items() if name != "submission" or not self._waits_by_itself()]
+        return [at for at in rounds if all(side[at].waited_share < QUIET for side in sides)]
+
+    def _waits_by_itself(self) -> bool:
+        """Whether the submission waits for CPUs far more often than a baseline does: more threads than there are CPUs,
+        or rounds that it wants to be left out. What others do to a machine they do to all sides alike.
+        """
+        waits = {name: [sample.waited_share >= QUIET for sample in side] for name, side in self.samples.items()}
+        mine = waits.pop("submission")
+        alone = sum(wait and not any(others) for wait, *others in zip(mine, *waits.values(), strict=True))
+        theirs = max(sum(wait and not own for wait, own in zip(side, mine, strict=True)) for side in waits.values())
+        return alone > 2 * theirs + FEW_WAITS
 
     def us(self, side: str, at: int) -> float:
         """Microseconds of one call in round `at`, without what the protocol takes."""
@@ -60,9 +73,9 @@ class Times:
     def ratios(self, baseline: str) -> list[float]:
         return [self.us(baseline, at) / self.us("submission", at) for at in self.quiet()]
 
-    def interval(self, baseline: str) -> bootstrap.Interval:
+    def interval(self, baseline: str, *, resamples: int = bootstrap.RESAMPLES) -> bootstrap.Interval:
         """Where the machine was not quiet, the interval is widened by what each side shows against itself."""
-        found = bootstrap.interval(self.ratios(baseline))
+        found = bootstrap.interval(self.ratios(baseline), resamples=resamples)
         if self.is_quiet():
             return found
         factor = max(self._self_noise("submission"), self._self_noise(baseline))
@@ -95,6 +108,7 @@ def report(times: Times) -> dict[str, Any]:
             name: [round(sample.waited_share, 4) for sample in side] for name, side in times.samples.items()
         },
         "foreign_cpu_share": round(times.foreign_share, 3),
+        "empty_window_us": round(statistics.median(times.empty_us), 1) if times.empty_us else None,
         "protocol_us": round(statistics.median(times.protocol_us), 1) if times.protocol_us else None,
         "computed_early": times.early,
         "quiet": times.is_quiet(),

@@ -81,6 +81,7 @@ def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, mark
             if look is not None:
                 play_round(trial, sides, state, number + MOST_ROUNDS, times, record=False, look=look)
     times.foreign_share = meter.foreign_share(noise.Meter.now(trial.nursery))
+    times.empty_us = [challenge.empty_window(baselines["eager"]).wall_ns / 1e3 for _ in range(EMPTY_WINDOWS)]
     marks("timed")
     _check_floor(times)
     return times

@@ -160,7 +160,8 @@ class Worker:
         if request.fields.get("idle"):
             assert self.pad is not None
             self.pad.zero_()
-            torch.cuda.synchronize()
+            if self.pad.is_cuda:
+                torch.cuda.synchronize()
             outputs = [self.pad]
         elif request.fields["log"]:
             names, kernels, outputs = oplog.watched(lambda: self._run_items(), device=self.device)
