@@ -44,3 +44,20 @@ def test_without_quiet_rounds_noise_widens_the_interval():
     assert noisy.interval("eager").call == "inconclusive"
     quiet = times(candidate, [us * 1.5 for us in candidate], [us * 1.5 for us in candidate])
     assert quiet.interval("eager").call == "faster"
+
+
+def waiting(found, side, rounds):
+    for at in rounds:
+        found.samples[side][at] = Sample(us=found.samples[side][at].us, reply_us=1.0, cpu_us=1.0, waited_share=0.5)
+
+
+def test_a_submission_cannot_have_its_slow_rounds_left_out():
+    """It waits for CPUs on purpose where it was slow; what a machine does to it, it does to the others as well."""
+    candidate = [100.0, 120.0] * 8
+    found = times(candidate, [110.0] * 16, [110.0] * 16)
+    waiting(found, "submission", range(1, 16, 2))
+    assert found.quiet() == list(range(16))
+    disturbed = times(candidate, [110.0] * 16, [110.0] * 16)
+    waiting(disturbed, "submission", (1, 5))
+    waiting(disturbed, "eager", (3, 8))
+    assert disturbed.quiet() == [at for at in range(16) if at not in (1, 3, 5, 8)]
