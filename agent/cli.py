@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from agent.commands import collect, export, models, rejudge, tasks, view
+from agent.commands import bench, collect, export, models, rejudge, tasks, view
 from agent.errors import EXIT_USAGE, AgentError, ConfigError
 from agent.ui.console import prepare_streams, print_error, silence
 from agent.ui.options import (
@@ -31,7 +31,7 @@ from agent.ui.options import (
 # The classes of the parser's errors have moved between releases; BadParameter is public in all of them.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 EXIT_INTERRUPTED: Final = 130
-_ANNOUNCED: Final = frozenset({"optimize", "collect", "rejudge", "export", "models"})
+_ANNOUNCED: Final = frozenset({"optimize", "collect", "bench", "rejudge", "export", "models"})
 # What standard output on a full disk raises, without a file's name.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -229,7 +229,7 @@ def doctor(
     return run_doctor(files=tuple(config or ()), settings=tuple(settings or ()), flags=flags, json=json)
 
 
-for command in (collect, rejudge, export, tasks, view, models):
+for command in (collect, bench, rejudge, export, tasks, view, models):
     command.register(app)
 
 

@@ -35,6 +35,7 @@ RANKS = {
     "agent.loop.episode": 5,
     "agent.ui": 6,
     "agent.batch": 6,
+    "agent.bench": 6,
     "agent.environments": 6,
     "agent.export": 6,
     "agent.view": 6,
