@@ -5,7 +5,7 @@ sample ends with exactly one verdict. One thread; the executor's jobs run elsewh
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from agent.batch.collection import Collection, Plan
 from agent.batch.executor import Done, Executor, Job, Moved
 from agent.batch.faults import Fault
 from agent.batch.patience import Outage, Patience
-from agent.batch.records import attempt_line, lost_line, refusal_line, spent_by
+from agent.batch.records import attempt_line, lost_line, refusal_line
 from agent.batch.scan import (
     History,
     Key,
@@ -107,17 +107,17 @@ class Driver:
     def _read(self) -> Schedule:
         self.board.refused = read_refused(self.collection)
         for line in self.collection.attempts.read():
-            self._count_attempt(line)
+            self.spending.count_line(line, collection=self.collection.path)
         samples = []
         for sample in scan(self.collection, self.plan, histories=self._histories, forgiven=self._forgiven):
             for lost in sample.lost:
                 line = lost_line(sample.key, lost, attempt=sample.burned, collection=self.collection.path)
                 self._append(sample.key, line)
-                self._count_attempt(line)
+                self.spending.count_line(line, collection=self.collection.path)
             if sample.state == "refused":
                 self._refuse(sample.key[0], sample.detail)
             if sample.result is not None:
-                self._count_result(sample.result)
+                self.spending.count_result(sample.result)
             elif sample.run is not None:  # spent, though no line tells of it yet
                 self.spending.count(sample.run, recorded(sample.run))
             samples.append(sample)
@@ -130,15 +130,6 @@ class Driver:
         if sample.key[0] in self.board.refused:
             sample = replace(sample, state="refused", result=None)
         self.board.place(sample)
-
-    def _count_result(self, result: Result) -> None:
-        amount = amount_of(result.prompt_tokens, result.completion_tokens, result.cost_usd)
-        self.spending.count(result.run, amount)
-
-    def _count_attempt(self, line: Mapping[str, Any]) -> None:
-        self.spending.device_s += float(line.get("device_s") or 0.0)
-        if line.get("run"):
-            self.spending.count(self.collection.path / str(line["run"]), amount_of(*spent_by(line)))
 
     # --- starting ----------------------------------------------------------------------------------------------------
 

@@ -12,15 +12,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from agent.batch.collection import PLAN, Collection
 from agent.batch.rejudgement import Rejudged, Request, rejudge_run
+from agent.batch.summary import refresh_summary
 from agent.config import load_config
-from agent.errors import EXIT_INFRASTRUCTURE, ConfigError
+from agent.errors import EXIT_INFRASTRUCTURE, AgentError, ConfigError, RecordError
 from agent.judging.reports import Speedup
 from agent.judging.target import resolve_target
 from agent.judging.version import judge_version
 from agent.loop.waiting import Interrupted
-from agent.trajectory.stored import find_runs
-from agent.ui.console import make_console, one_line
+from agent.trajectory.stored import DEEPEST, find_runs
+from agent.ui.console import make_console, one_line, print_error
 from agent.ui.preflight import check_sandbox, check_target
 from agent.ui.quantities import show_speedup
 from agent.ui.tables import print_columns
@@ -66,12 +68,27 @@ def run_rejudge(
             if not as_json or result.status != "skipped":
                 _say(f"[{len(results)}/{len(folders)}] {_line(result)}")
     results.sort(key=lambda result: str(result.run))
+    _refresh_summaries(results)
     code = _exit_code(results, stopped=stop.is_set())
     if as_json:
         sys.stdout.write(json.dumps(report(results, request, code)) + "\n")
     else:
         print_results(results, total=len(folders))
     return code
+
+
+def _refresh_summaries(results: Sequence[Rejudged]) -> None:
+    """Those of the collections whose verdicts are others now."""
+    judged = [result.run for result in results if result.new is not None]
+    for path in sorted({path for run in judged if (path := _collection_of(run))}):
+        try:
+            refresh_summary(Collection.at(path))
+        except AgentError as error:
+            print_error(RecordError(f"the summary of {path} is as it was: {error.message}", hint=error.hint))
+
+
+def _collection_of(run: Path) -> Path | None:
+    return next((parent for parent in run.parents[:DEEPEST] if (parent / PLAN).is_file()), None)
 
 
 def _check(flags: Mapping[str, Any], settings: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ over noisy measurements looks better than it is; that verdict is the result.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from agent import __version__
 from agent.batch.leases import DevicePool
@@ -21,11 +21,8 @@ from agent.judging.target import resolve_target
 from agent.loop.opening import Seed
 from agent.loop.waiting import wait_for_sandboxes
 from agent.tasks.task import Task
-from agent.trajectory.folder import RunFolder
 from agent.ui.outcome import Outcome
 from agent.ui.report import judged_folder
-
-RECORD: Final = "search.json"
 
 
 @dataclass(frozen=True)
@@ -139,11 +136,6 @@ def search_record(
         ],
         "winner": next((c.tried.attempt.number for c in confirmations if c.accepted), None),
     }
-
-
-def write_record(folder: Path, record: dict[str, Any]) -> None:
-    """Atomically, as a run's own files. Raises RecordError."""
-    RunFolder(folder).write_json(RECORD, record)
 
 
 def _distinct(ordered: Sequence[Tried]) -> Iterator[Tried]:

@@ -4,10 +4,13 @@ Tokens and cost count everything the collection ever spent, earlier commands inc
 seconds are those that attempts.jsonl knows. Cost counts replies with a known price only.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from agent.batch.scan import Key
+from agent.batch.records import spent_by
+from agent.batch.scan import Key, Result
 from agent.errors import RecordError
 from agent.loop.ledger import Ledger
 from agent.trajectory.events import Event, ReplyEvent
@@ -90,6 +93,15 @@ class Spending:
             self._total.cost_usd + amount.cost_usd - before.cost_usd,
             self._total.unpriced + amount.unpriced - before.unpriced,
         )
+
+    def count_line(self, line: Mapping[str, Any], *, collection: Path) -> None:
+        """What attempts.jsonl knows of one attempt."""
+        self.device_s += float(line.get("device_s") or 0.0)
+        if line.get("run"):
+            self.count(collection / str(line["run"]), amount_of(*spent_by(line)))
+
+    def count_result(self, result: Result) -> None:
+        self.count(result.run, amount_of(result.prompt_tokens, result.completion_tokens, result.cost_usd))
 
     @property
     def ended(self) -> Amount:

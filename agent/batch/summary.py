@@ -4,12 +4,15 @@ Equal for an interrupted and an uninterrupted job but for times and measured spe
 happened on the way to them.
 """
 
+import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any, Final
 
 from agent.batch.board import Board, hardest
 from agent.batch.collection import Collection, Plan
-from agent.batch.scan import Sample
+from agent.batch.scan import Sample, read_histories, read_refused, scan
+from agent.batch.spending import Spending
 from agent.trajectory.folder import RunFolder
 
 SHOWN_TASKS: Final = 200
@@ -54,6 +57,33 @@ def write_summary(collection: Collection, summary: dict[str, Any]) -> None:
     folder = RunFolder(collection.path)
     folder.write_json("summary.json", summary)
     folder.write_text("summary.md", markdown(summary))
+
+
+def refresh_summary(collection: Collection) -> bool:
+    """Write both files again from what is on disk now, the times of the last command kept; false without a collection.
+
+    Raises ConfigError or RecordError where its records are damaged, InUse where a driver is at work: that one writes.
+    """
+    with collection.lock():
+        plan = collection.read_plan()
+        if plan is None:
+            return False
+        board = Board(len(plan.tasks), plan.samples, Spending(), refused=read_refused(collection))
+        for line in collection.attempts.read():
+            board.spending.count_line(line, collection=collection.path)
+        for sample in scan(collection, plan, histories=read_histories(collection), forgiven={}):
+            if sample.result is not None:
+                board.spending.count_result(sample.result)
+            board.place(replace(sample, state="refused", result=None) if sample.key[0] in board.refused else sample)
+        write_summary(collection, summarise(plan, board) | _times(collection))
+    return True
+
+
+def _times(collection: Collection) -> dict[str, Any]:
+    try:
+        return {"time": json.loads((collection.path / "summary.json").read_bytes())["time"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def markdown(summary: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from agent.backends.registry import make_backend
+from agent.batch.search_folder import SETTINGS, SearchFolder
 from agent.config import Config, SearchConfig, default_files, load_config
 from agent.errors import ConfigError
 from agent.judging.target import resolve_target
@@ -20,7 +21,9 @@ __all__ = ["Request", "run_optimize"]
 
 def run_optimize(request: Request) -> int:
     """Returns the exit code: of the best episode, or 128 + n where signal n made it quit."""
-    folder = _resumed_folder(request)
+    folder = _resumed(request)
+    if isinstance(folder, SearchFolder):
+        return _run_search(request, folder)
     config = _configuration(request, folder)
     task = folder.task() if folder else _task(request)
     invocation = _prepared(request, config, task)
@@ -35,11 +38,28 @@ def run_optimize(request: Request) -> int:
         invocation.backend.close()
 
 
-def _resumed_folder(request: Request) -> RunFolder | None:
+def _run_search(request: Request, search: SearchFolder) -> int:
+    """Go on with a search, as it was begun: what may differ is how the server is reached, not what is searched for."""
+    from agent.ui.tries import run_tries
+
+    config = load_config(files=(search.path / SETTINGS, *request.files), settings=request.settings, flags=request.flags)
+    if config.run.samples != search.config.run.samples or config.search != search.config.search:
+        raise ConfigError(f"{search.path} goes on as it was begun", hint="leave --samples and --search away")
+    search.config = config
+    invocation = _prepared(request, config, search.task)
+    try:
+        return run_tries(invocation, search=search)
+    finally:
+        invocation.backend.close()
+
+
+def _resumed(request: Request) -> RunFolder | SearchFolder | None:
     if request.resume is None:
         return None
     if request.model is not None:
         raise ConfigError("--resume goes on with the task of its run", hint="leave MODEL.py away")
+    if SearchFolder.is_one(request.resume):
+        return SearchFolder.open(request.resume)
     if request.flags.get("search.kind"):
         raise ConfigError("--resume goes on with one run", hint="leave --search away")
     return RunFolder.open(request.resume)

@@ -1,5 +1,6 @@
 """What a run came to, made from its folder alone: finished, unfinished or torn."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,8 +17,19 @@ from agent.ui.summaries import verdict_of
 
 
 @dataclass(frozen=True)
+class Later:
+    """`agent rejudge` has replaced the run's own judgement; `own` is the verdict that counted before."""
+
+    agent_version: str
+    reward: int | None
+    best: Verdict | None
+    final: Verdict | None
+    own: Verdict | None
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """`verdict` is the one that counts: the better one of the two that may have been judged."""
+    """`verdict` is the one that counts: the better one of the two that may have been judged, by the newest judge."""
 
     folder: RunFolder
     task: Task
@@ -26,6 +38,7 @@ class Outcome:
     progress: Progress
     best: Verdict | None
     final: Verdict | None
+    later: Later | None = None
 
     @property
     def finished(self) -> bool:
@@ -49,6 +62,8 @@ class Outcome:
     @property
     def reward(self) -> int | None:
         end = self.progress.end
+        if self.later is not None:
+            return self.later.reward
         if end is not None:
             return end.reward
         return self.verdict.reward if self.verdict else None
@@ -81,15 +96,30 @@ def outcome_of(folder: RunFolder, events: Iterable[Event]) -> Outcome:
     for event in events:
         progress.add(event)
         start = event if isinstance(event, RunStart) else start
+    best, final = (verdict_of(progress.verdicts.get(subject)) for subject in ("best", "final"))
+    later = _later(folder, better(best, final))
     return Outcome(
         folder=folder,
         task=folder.task(),
         config=folder.config(),
         start=start,
         progress=progress,
-        best=verdict_of(progress.verdicts.get("best")),
-        final=verdict_of(progress.verdicts.get("final")),
+        best=later.best if later else best,
+        final=later.final if later else final,
+        later=later,
     )
+
+
+def _later(folder: RunFolder, own: Verdict | None) -> Later | None:
+    """What a later judgement wrote; None where there was none, or where its file does not fit the contract."""
+    try:
+        data = json.loads((folder.path / "verdict.json").read_bytes())
+        if not data.get("judge"):
+            return None
+        best, final = (Verdict.model_validate(data[name]) if data[name] else None for name in ("best", "final"))
+        return Later(str(data["judge"]["agent_version"]), data["reward"], best, final, own)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def result_object(outcome: Outcome, code: int) -> dict[str, Any]:

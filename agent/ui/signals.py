@@ -39,10 +39,29 @@ class SignalState:
             self._say("quitting; nothing that was recorded is lost")
 
 
+class LeaveState(SignalState):
+    """Where there is nothing to be judged any more: the first signal leaves at once, in `words`."""
+
+    def __init__(self, controls: Controls, *, say: Callable[[str], None], words: str) -> None:
+        super().__init__(controls, interactive=False, say=say)
+        self._words = words
+
+    def handle(self, number: int, frame: FrameType | None = None) -> None:
+        self._controls.request_quit()
+        self.quit_by = number
+        self._say(self._words)
+
+
 @contextmanager
 def handled_signals(controls: Controls, *, interactive: bool, say: Callable[[str], None]) -> Iterator[SignalState]:
     """Install the handlers for the time of one episode (main thread only) and put the earlier ones back."""
-    state = SignalState(controls, interactive=interactive, say=say)
+    with installed(SignalState(controls, interactive=interactive, say=say)) as state:
+        yield state
+
+
+@contextmanager
+def installed(state: SignalState) -> Iterator[SignalState]:
+    """The handlers of `state`, main thread only; the earlier ones are put back."""
     before = {number: signal.signal(number, state.handle) for number in _HANDLED}
     try:
         yield state

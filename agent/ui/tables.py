@@ -143,6 +143,15 @@ def _outcome_facts(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def judged_words(outcome: Outcome) -> str:
+    """Which submission the verdict is about, and whether a later judge gave it."""
+    words, later = _subject_words(outcome), outcome.later
+    if later is None:
+        return words
+    own = verdict_words(later.own) if later.own else "no verdict"
+    return f"{words}; judged again by cuda-agent {later.agent_version}, at its end the run had: {own}"
+
+
+def _subject_words(outcome: Outcome) -> str:
     best, final = (outcome.progress.verdicts.get(name) for name in ("best", "final"))
     turn = f" (turn {outcome.progress.best_turn})" if outcome.progress.best_turn else ""
     if best and final and best.submission_sha256 == final.submission_sha256:

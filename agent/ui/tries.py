@@ -1,6 +1,7 @@
 """Several tries at one task: `agent optimize --samples N`; with `--search`, the winner is judged again at the end.
 
 One after the other each try is shown as a single episode is; side by side they share one place, and ^C stops them all.
+A search has a folder of its own, from which `agent optimize --resume` goes on.
 """
 
 import contextlib
@@ -15,7 +16,8 @@ from typing import Any, Final
 
 from agent.backends.registry import make_backend
 from agent.batch.leases import DevicePool
-from agent.batch.search import Confirmation, Tried, Try, confirm, run_rounds, search_record, write_record
+from agent.batch.search import Confirmation, Tried, Try, confirm, run_rounds
+from agent.batch.search_folder import SearchFolder
 from agent.config import expanded
 from agent.errors import (
     EXIT_FASTER,
@@ -29,61 +31,90 @@ from agent.errors import (
 from agent.judging.target import resolve_target
 from agent.loop.episode import EpisodeResult, run_episode
 from agent.loop.waiting import Interrupted
-from agent.trajectory.folder import RunFolder, dated_name
+from agent.trajectory.folder import RunFolder
 from agent.ui.console import print_error
 from agent.ui.heading import heading_of
 from agent.ui.outcome import result_object
 from agent.ui.rows import JsonRows, LiveRows, PlainRows, QuietRows, Rows
-from agent.ui.signals import SignalState, handled_signals
+from agent.ui.signals import LeaveState, SignalState, handled_signals, installed
 from agent.ui.single import Invocation, conclude, print_judge_errors, run_single
 from agent.ui.summaries import STOP_WORDS, verdict_words
-from agent.ui.tables import print_samples, print_winner
+from agent.ui.tables import print_samples, print_winner, shell_word
 from agent.ui.views import Outlet
 
 POLL_S: Final = 0.2
 
 
-def run_tries(invocation: Invocation) -> int:
-    """Returns the exit code: of the winner's last judgement, else of the best try, 128 + n where signal n ended it."""
-    config = invocation.config
-    workers = _workers(invocation)
-    searching = config.search.kind != "none"
-    folder = _search_folder(invocation) if searching else expanded(Path(config.run.output)).absolute()
-    player = SideBySide(invocation, folder, workers) if workers > 1 else OneByOne(invocation, folder)
+def run_tries(invocation: Invocation, *, search: SearchFolder | None = None) -> int:
+    """Returns the exit code: of the winner's last judgement, else of the best try, 128 + n where signal n ended it.
+
+    `search` is one that is gone on with.
+    """
+    if search is None and invocation.config.search.kind != "none":
+        search = SearchFolder.create(invocation.task, invocation.config)
+    with search.lock() if search else contextlib.nullcontext():
+        return _run_tries(invocation, search)
+
+
+def _run_tries(invocation: Invocation, search: SearchFolder | None) -> int:
+    config, workers = invocation.config, _workers(invocation)
+    place = search or RunsFolder(expanded(Path(config.run.output)).absolute(), invocation)
+    player = SideBySide(invocation, place, workers) if workers > 1 else OneByOne(invocation, place)
     tried = run_rounds(
         config.search,
         config.run.samples,
         play=player.play,
         leaving=lambda: invocation.controls.leaving or bool(player.errors),
     )
-    if not tried and searching:
-        with contextlib.suppress(OSError):  # not empty: a try that began and could not be concluded
-            folder.rmdir()
+    if not tried and search is not None:
+        search.discard_empty()
     for error in player.errors[1 if not tried else 0 :]:
         print_error(error)
     if not tried and player.errors:
         raise player.errors[0]
-    confirmations = _confirmations(invocation, tried, folder) if searching and tried else []
-    code = _exit_code(tried, confirmations, player)
-    _summarise(invocation, tried, confirmations, folder=folder if searching else None, code=code)
+    last = _confirmations(invocation, tried, search, whole=len(tried) == config.run.samples) if search else Last()
+    code = _exit_code(tried, last, player)
+    _summarise(invocation, tried, last.confirmations, folder=search.path if search else None, code=code)
     return code
+
+
+@dataclass(frozen=True)
+class RunsFolder:
+    """Where tries go that do not hang together: each is a run of its own."""
+
+    path: Path
+    invocation: Invocation
+
+    def run_for(self, number: int) -> tuple[RunFolder, bool]:
+        return RunFolder.create(self.path, self.invocation.task, self.invocation.config), False
+
+
+Place = SearchFolder | RunsFolder
+
+
+@dataclass(frozen=True)
+class Last:
+    """The last judgements, and the signal that ended them, if any."""
+
+    confirmations: Sequence[Confirmation] = ()
+    quit_by: int | None = None
 
 
 class OneByOne:
     """One try after the other, each shown as if it were the only one."""
 
-    def __init__(self, invocation: Invocation, folder: Path) -> None:
+    def __init__(self, invocation: Invocation, place: Place) -> None:
         self._invocation = invocation
-        self._folder = folder
+        self._place = place
         self.errors: list[AgentError] = []
         self.quit_code: int | None = None
 
     def play(self, tries: Sequence[Try]) -> list[Tried]:
         done: list[Tried] = []
         for attempt in tries:
-            run = RunFolder.create(self._folder, self._invocation.task, self._invocation.config)
             try:
-                code, outcome = run_single(self._invocation, run, seed=attempt.seed, tag=str(run.path))
+                run, known = self._place.run_for(attempt.number)
+                code, outcome = run_single(self._invocation, run, resume=known, seed=attempt.seed, tag=str(run.path))
             except AgentError as error:  # the next try would meet it too
                 self.errors.append(error)
                 break
@@ -100,7 +131,7 @@ class SideBySide:
     """`workers` tries at a time, in threads; what is timed is leased, so that no two measurements run at once."""
 
     invocation: Invocation
-    folder: Path
+    place: Place
     workers: int
     errors: list[AgentError] = field(default_factory=list, init=False)
     quit_code: int | None = field(default=None, init=False)
@@ -112,7 +143,7 @@ class SideBySide:
         with handled_signals(self.invocation.controls, interactive=False, say=rows.say_now) as signals:
             rows.begin(
                 heading_of(
-                    self.invocation.config, self.invocation.task, RunFolder(self.folder), self.invocation.backend
+                    self.invocation.config, self.invocation.task, RunFolder(self.place.path), self.invocation.backend
                 )
             )
             try:
@@ -138,7 +169,7 @@ class SideBySide:
         invocation = self.invocation
         if invocation.controls.leaving or self.errors:
             return None
-        run = RunFolder.create(self.folder, invocation.task, invocation.config)
+        run, _ = self.place.run_for(attempt.number)
         backend = make_backend(
             invocation.config.backend,
             task_sha256=invocation.task.sha256,
@@ -193,20 +224,6 @@ def _workers(invocation: Invocation) -> int:
     return min(config.run.samples, max(2, (os.cpu_count() or 1) // 2))
 
 
-def _search_folder(invocation: Invocation) -> Path:
-    """A new folder below the runs folder, for the runs of this search and its record."""
-    output = expanded(Path(invocation.config.run.output)).absolute()
-    folder = output / dated_name(invocation.task.name, kind="-search")
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigError(
-            f"cannot write in the runs folder {output}: {reason}", hint="choose another one with -o"
-        ) from error
-    return folder
-
-
 def _rows(invocation: Invocation) -> Rows:
     style = invocation.request.style
     if style == "json":
@@ -218,36 +235,49 @@ def _rows(invocation: Invocation) -> Rows:
     return PlainRows()
 
 
-def _confirmations(invocation: Invocation, tried: Sequence[Tried], folder: Path) -> list[Confirmation]:
+def _confirmations(invocation: Invocation, tried: Sequence[Tried], search: SearchFolder, *, whole: bool) -> Last:
     """The winner judged again alone, unless a person wants to leave; the record is written either way."""
+    if not tried:
+        return Last()
     controls = invocation.controls
-    found: list[Confirmation] = []
-    _write(folder, search_record(invocation.config, invocation.task, tried, found))
-    if not controls.leaving:
-        rows = _rows(invocation)
-        rows.say("judging the winner again, alone")
-        with (
-            handled_signals(controls, interactive=False, say=rows.say_now),
-            contextlib.suppress(Interrupted),
-        ):
-            found = confirm(invocation.config, invocation.task, tried, folder=folder, leave=lambda: controls.leaving)
-        _write(folder, search_record(invocation.config, invocation.task, tried, found))
-    for confirmation in found:
-        if confirmation.error:
-            print_error(JudgeError(f"the winner could not be judged again: {confirmation.error}"))
-    return found
+    if whole and not controls.leaving and (known := search.confirmed(tried)) is not None:
+        return Last(known)
+    _write(search, tried, ())
+    if controls.leaving:
+        return Last()
+    rows = _rows(invocation)
+    rows.say("judging the winner again, alone")
+    later = f"agent optimize --resume {shell_word(str(search.path))}"
+    state = LeaveState(controls, say=rows.say_now, words=f"leaving: the winner is not judged again; later: {later}")
+    with installed(state):
+        try:
+            found = confirm(
+                invocation.config, invocation.task, tried, folder=search.path, leave=lambda: controls.leaving
+            )
+        except Interrupted:
+            return Last(quit_by=state.quit_by)
+    errors = [confirmation.error for confirmation in found if confirmation.error]
+    _write(search, tried, found, complete=whole and not errors)
+    for error in errors:
+        print_error(JudgeError(f"the winner could not be judged again: {error}", hint=later))
+    return Last(found, state.quit_by)
 
 
-def _write(folder: Path, record: dict[str, Any]) -> None:
+def _write(
+    search: SearchFolder, tried: Sequence[Tried], found: Sequence[Confirmation], *, complete: bool = False
+) -> None:
     try:
-        write_record(folder, record)
+        search.write(tried, found, complete=complete)
     except RecordError as failure:  # a full disk takes the record, not the runs
         print_error(failure)
 
 
-def _exit_code(tried: Sequence[Tried], confirmations: Sequence[Confirmation], player: OneByOne | SideBySide) -> int:
+def _exit_code(tried: Sequence[Tried], last_judged: Last, player: OneByOne | SideBySide) -> int:
     if player.quit_code is not None:
         return player.quit_code
+    if last_judged.quit_by is not None:
+        return 128 + last_judged.quit_by
+    confirmations = last_judged.confirmations
     if confirmations:
         last = confirmations[-1]
         if last.error:

@@ -1,5 +1,6 @@
 """Real collections: replayed turns, sandboxes, the judge; what is on disk afterwards is what counts."""
 
+import itertools
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,49 @@ def test_a_task_that_is_none_is_refused_once(collect: Collect, tmp_path: Path) -
     assert len(settled(out)) == 3
     assert collect(tasks, samples=3, flags={"backend.script": str(script)}) == 0
     assert len(lines(out / "refused.jsonl")) == 1 and len(lines(out / "attempts.jsonl")) == 4
+
+
+def test_a_clock_that_jumps_costs_nothing(collect: Collect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set back a day and forward a day, again and again; limits and order are those of the monotonic clock."""
+    real, calls = time.time, itertools.count()
+    monkeypatch.setattr(time, "time", lambda: real() + 86_400 * (next(calls) % 3 - 1))
+    tasks = write_tasks(tmp_path / "tasks.jsonl", "a", "b")
+    flags = {"backend.script": str(write_script(tmp_path / "s.md", "true", "ls")), "limits.time_s": 3600.0}
+    orders = replace(QUICK, budget=JobBudget(time_s=3600))
+    assert collect(tasks, samples=2, workers=2, flags=flags, orders=orders) == 0
+    out = tmp_path / "collection"
+    assert summary(out)["reasons"] == {"script_end": 4} and set(settled(out).values()) == {1}
+    assert all(line["seconds"] < 3600 for line in lines(out / "attempts.jsonl"))
+    assert collect(tasks, samples=2, workers=2, flags=flags, orders=orders) == 0
+    assert len(lines(out / "attempts.jsonl")) == 4
+
+
+def test_a_collection_of_an_older_version_goes_on(collect: Collect, tmp_path: Path) -> None:
+    tasks = write_tasks(tmp_path / "tasks.jsonl", "a")
+    flags = {"backend.script": str(write_script(tmp_path / "s.md", "true"))}
+    assert collect(tasks, samples=2, flags=flags) == 0
+    out = tmp_path / "collection"
+    first, second = sorted(find_runs([out]), key=lambda run: run.path)
+    plan = json.loads((out / "collection.json").read_bytes())
+    for place in (out / "collection.json", second.path / "config.json"):
+        # As it would be without what has been added since: these settings have their defaults.
+        data = json.loads(place.read_bytes())
+        settings = data.get("settings", data)
+        del settings["search"], settings["limits"]["log_mb"], settings["sandbox"]["shm_gb"]
+        place.write_text(json.dumps(data | {"agent_version": "0.0.1"} if "settings" in data else data))
+    (second.path / "verdict.json").unlink()
+    log = (second.path / "events.jsonl").read_bytes().splitlines(keepends=True)
+    (second.path / "events.jsonl").write_bytes(b"".join(log[:4]))
+    assert collect(tasks, samples=2, flags=flags) == 0
+    assert set(settled(out).values()) == {1} and sorted(run.path for run in find_runs([out])) == [
+        first.path,
+        second.path,
+    ]
+    assert plan["tasks"] == json.loads((out / "collection.json").read_bytes())["tasks"]
+    damaged = json.loads((out / "collection.json").read_bytes()) | {"schema_version": 2}
+    (out / "collection.json").write_text(json.dumps(damaged))
+    with pytest.raises(ConfigError, match=r"collection\.json is damaged"):
+        collect(tasks, samples=2, flags=flags)
 
 
 class Server:

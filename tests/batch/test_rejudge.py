@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kept_runs import ROOT, finished_run
+from kept_runs import ACCEPTED, ROOT, finished_run
+from plans import make_collection, store_run
 
 from agent.batch.rejudge import run_rejudge
 from agent.batch.rejudgement import changed, less_sure
+from agent.batch.summary import refresh_summary
 from agent.config import Config
 from agent.errors import ConfigError, SandboxError
 from agent.judging.version import judge_version
@@ -82,6 +84,24 @@ def test_other_rules_are_another_judgement(tmp_path: Path) -> None:
     data = rejudge(tmp_path, flags={"judge.policy": "open"})
     assert data["counts"]["same"] == 1
     assert json.loads((folder.path / "verdict.json").read_bytes())["best"]["policy"] == "open"
+
+
+def test_the_summary_of_a_collection_follows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    collection, plan, _ = make_collection(tmp_path, "a", "b")
+    for task in range(2):
+        store_run(collection, plan, task=task, verdict=ACCEPTED)
+    assert refresh_summary(collection)
+    before = json.loads((tmp_path / "summary.json").read_bytes())
+    assert (before["rewards"]["3"], before["by_task"][0]["best_speedup"]) == (2, 7.0)
+    RunFolder(tmp_path).write_json("summary.json", before | {"time": {"command_s": 7.5}})
+    assert rejudge(tmp_path)["counts"]["changed"] == 2
+    after = json.loads((tmp_path / "summary.json").read_bytes())
+    assert (after["rewards"]["3"], after["rewards"]["-1"], after["by_task"][0]["best_speedup"]) == (0, 2, None)
+    assert (after["time"], after["prompt_tokens"]) == ({"command_s": 7.5}, before["prompt_tokens"])
+    assert "| -1 | 2 |" in (tmp_path / "summary.md").read_text()
+    with collection.lock():
+        rejudge(tmp_path, force=True, flags={"judge.policy": "open"})
+    assert "is as it was" in capsys.readouterr().err
 
 
 def test_a_dry_run_lists_and_changes_nothing(tmp_path: Path) -> None:

@@ -5,18 +5,23 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.backends.fences import render
+from agent.backends.scripted_server import ScriptedServer
+from agent.backends.scripted_steps import Step, reply
 from agent.batch import search
-from agent.batch.search import Tried, Try, confirm, plan_round, round_sizes, run_rounds, search_record, write_record
+from agent.batch.search import Tried, Try, confirm, plan_round, round_sizes, run_rounds
+from agent.batch.search_folder import SearchFolder
 from agent.config import Config, SearchConfig, load_config
+from agent.errors import ConfigError, InUse
 from agent.loop.waiting import Interrupted
 from agent.sandbox.open import check_bubblewrap
+from agent.tasks.task import load_task
 from agent.trajectory.events import VerdictEvent
 from agent.trajectory.folder import RunFolder
 from agent.trajectory.reader import read_events
@@ -26,6 +31,7 @@ from agent.ui.outcome import read_outcome
 ROOT = Path(__file__).resolve().parent.parent.parent
 RECORDED = ROOT / "examples" / "softmax-scale-mask" / "run"
 HEAD = "---\nauthor: hand-written\ntarget: cpu\ntask: model.py\n---\n"
+HERE = ("--sandbox", "bubblewrap", "--target", "cpu")
 SUBMITS = HEAD + '## Turn 1\n```action submit summary="nothing to show"\n```\n'
 SLOW = (
     HEAD
@@ -125,13 +131,46 @@ def test_a_record_names_tries_parents_and_the_winner(tmp_path: Path) -> None:
     done = [tried(tmp_path, 2), tried(tmp_path, 1, reward=-1)]
     verdict = done[0].outcome.verdict
     found = [search.Confirmation(done[0], verdict)]
-    config = load_config(settings=["search.kind=beam", "run.samples=2"])
-    record = search_record(config, done[0].outcome.task, done, found)
-    write_record(tmp_path, record)
-    stored = json.loads((tmp_path / "search.json").read_text())
+    config = load_config(settings=["search.kind=beam", "run.samples=2", f"run.output={tmp_path / 'searches'}"])
+    folder = SearchFolder.create(done[0].outcome.task, config)
+    folder.write(done, found, complete=True)
+    stored = json.loads((folder.path / "search.json").read_text())
     assert [(item["number"], item["run"], item["reward"]) for item in stored["tries"]][1] == (2, "run-2", 3)
     assert (stored["winner"], stored["confirmations"][0]["verdict"]["verdict"]) == (2, "accepted")
     assert stored["search"]["kind"] == "beam"
+    again = SearchFolder.open(folder.path)
+    assert (again.config, again.task.text) == (config, done[0].outcome.task.text)
+    assert [(c.tried.attempt.number, c.verdict) for c in again.confirmed(done) or ()] == [(2, verdict)]
+
+
+def test_a_search_knows_its_runs_again(tmp_path: Path) -> None:
+    task = load_task(ROOT / "tests" / "loop" / "gelu" / "model.py")
+    folder = SearchFolder.create(task, load_config(settings=[f"run.output={tmp_path}", "search.kind=best-of"]))
+    first, known = folder.run_for(1)
+    assert not known
+    gone, _ = folder.run_for(2)
+    gone.discard()
+    again = SearchFolder.open(folder.path)
+    assert again.run_for(1) == (first, True)
+    new, known = again.run_for(2)
+    assert not known and new.path.is_dir()
+    with folder.lock(), pytest.raises(InUse, match="in use by another process"), again.lock():
+        pass
+    assert again.confirmed([]) is None
+    folder.discard_empty()
+    assert first.path.is_dir()
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"task": {}}', "[]"])
+def test_a_damaged_search_is_said(tmp_path: Path, damage: str) -> None:
+    task = load_task(ROOT / "tests" / "loop" / "gelu" / "model.py")
+    folder = SearchFolder.create(task, load_config(settings=[f"run.output={tmp_path}"]))
+    (folder.path / "search.json").write_text(damage)
+    with pytest.raises(ConfigError, match=r"search\.json is damaged"):
+        SearchFolder.open(folder.path)
+    (folder.path / "config.json").unlink()
+    with pytest.raises(ConfigError, match="made by an older version"):
+        SearchFolder.open(folder.path)
 
 
 def test_leaving_ends_the_last_judgement(tmp_path: Path) -> None:
@@ -156,8 +195,13 @@ def project(tmp_path: Path) -> Path:
 
 def optimize(project: Path, turns: str, *more: str, style: str = "--json") -> subprocess.Popen[str]:
     (project / "turns.md").write_text(turns)
-    command = [sys.executable, "-m", "agent", "optimize", "model.py", "--script", "turns.md"]
-    command += ["--sandbox", "bubblewrap", "--target", "cpu", style, *more]
+    return agent(
+        project, "model.py", "--script", "turns.md", "--sandbox", "bubblewrap", "--target", "cpu", style, *more
+    )
+
+
+def agent(project: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "agent", "optimize", *arguments]
     env = os.environ | {"PYTHONPATH": str(ROOT), "MAX_JOBS": "2"}
     return subprocess.Popen(command, cwd=project, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -206,26 +250,61 @@ def test_one_signal_ends_all_tries_and_judges_what_there_is(project: Path) -> No
     assert len(list((project / "runs").iterdir())) == 2
 
 
+class Author:
+    """Submits torch's own arithmetic (policy open takes it); in a later round it edits what lies in the workspace."""
+
+    def __init__(self, model: str) -> None:
+        self.first = model.replace("class Model(", "class ModelNew(").replace("super(Model", "super(ModelNew")
+        self.asked: list[tuple[bool, int]] = []
+        self.stalls = True
+
+    def __call__(self, body: Mapping[str, Any]) -> Step:
+        said = sum(message["role"] == "assistant" for message in body["messages"])
+        later = any("This is not the first try" in str(message.get("content")) for message in body["messages"])
+        self.asked.append((later, said))
+        if said:
+            return reply("", [("submit", {"summary": "edited" if later else "as it was"})])
+        if not later:
+            write = ("write_file", {"path": "model_new.py", "content": self.first})
+            return reply("", [write, ("verify", {})])
+        edit = {"path": "model_new.py", "old": " + r", "new": ".add(r)"}
+        return reply("", [("edit_file", edit), ("verify", {})]).after(300 if self.stalls else 0)
+
+
 @pytest.mark.bubblewrap
 @pytest.mark.torch
-def test_the_winner_is_judged_again_alone(project: Path) -> None:
-    # Policy open takes torch's own arithmetic: nothing is to be compiled.
-    same = (
-        (project / "model.py")
-        .read_text()
-        .replace("class Model(", "class ModelNew(")
-        .replace("super(Model", "super(ModelNew")
-    )
-    write = render("write_file", {"path": "model_new.py", "content": same.rstrip("\n")})
-    turns = f'{HEAD}## Turn 1\n{write}\n```action verify\n```\n```action submit summary="as it was"\n```\n'
-    process = optimize(project, turns, "--samples", "1", "--search", "best-of", "--policy", "open")
-    out, errors = process.communicate()
-    *_, summary = [json.loads(line) for line in out.splitlines()]
-    assert summary["verdict"] is not None, errors
-    assert summary["verdict"]["verdict"] == "accepted", summary["verdict"]
-    assert process.returncode == summary["exit_code"] == (0 if summary["verdict"]["reward"] >= 2 else 1)
-    folder = Path(summary["search"])
-    record = json.loads((folder / "search.json").read_text())
-    assert (record["winner"], str(folder / record["tries"][0]["run"])) == (1, summary["best_run"])
-    assert [item["verdict"] for item in record["confirmations"]] == [summary["verdict"]]
-    assert (folder / "judge-1.log").is_file()
+def test_a_beam_that_was_killed_goes_on_from_its_accepted_seed(project: Path) -> None:
+    author = Author((project / "model.py").read_text())
+    with ScriptedServer(author) as http:
+        options = ["--samples", "2", "--search", "beam", "--set", "search.rounds=2", "--policy", "open"]
+        options += ["--base-url", http.base_url, "--model", "scripted", *HERE]
+        killed = agent(project, "model.py", "--json", *options)
+        while (True, 0) not in author.asked:
+            assert killed.poll() is None, killed.communicate()
+            time.sleep(0.05)
+        killed.kill()
+        killed.communicate()
+        author.stalls = False
+        (folder,) = (project / "runs").iterdir()
+        again = agent(project, "--resume", str(folder), "--json")
+        out, errors = again.communicate()
+        summary = json.loads(out.splitlines()[-1])
+        assert (summary["rounds"], summary["parents"]) == ([1, 2], [None, 1]), errors
+        assert summary["verdict"] is not None and summary["verdict"]["verdict"] == "accepted", (summary, errors)
+        record = json.loads((folder / "search.json").read_text())
+        assert record["complete"] and set(record["runs"].values()) == {Path(run).name for run in summary["runs"]}
+        assert author.asked == [(False, 0), (False, 1), (True, 0), (True, 0), (True, 1)], "nothing is asked twice"
+        second = RunFolder(Path(summary["runs"][1]))
+        assert "+ r" in (second.seed / "model_new.py").read_text()
+        assert ".add(r)" in (second.best / "model_new.py").read_text()
+        verdicts = [read_outcome(RunFolder(Path(run))).verdict for run in summary["runs"]]
+        assert [verdict and verdict.verdict for verdict in verdicts] == ["accepted", "accepted"]
+        assert [item["verdict"] for item in record["confirmations"]] == [summary["verdict"]]
+        assert again.returncode == summary["exit_code"] == (0 if summary["verdict"]["reward"] >= 2 else 1)
+        assert (folder / f"judge-{record['winner']}.log").is_file()
+        finished = agent(project, "--resume", str(folder), "--json")
+        out, errors = finished.communicate()
+        assert json.loads(out.splitlines()[-1]) == summary, errors
+        assert len(author.asked) == 5
+        other = agent(project, "--resume", str(folder), "--samples", "3")
+        assert "goes on as it was begun" in other.communicate()[1] and other.returncode == 2

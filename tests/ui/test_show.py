@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import terminal
@@ -12,7 +13,10 @@ from recorded import Recorder, whole_run
 
 from agent.cli import main
 from agent.errors import ConfigError
+from agent.judging.reports import Reason
+from agent.loop.judgement import Judgement, verdict_record
 from agent.trajectory.events import StopReason
+from agent.ui.outcome import read_outcome
 from agent.ui.show import parse_turns
 
 
@@ -42,6 +46,30 @@ def test_a_whole_run_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert words in text
     assert "lines folded, --full shows them" in text
     assert "line 30" not in text
+
+
+def test_the_newest_verdict_counts_and_the_first_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = whole_run(tmp_path).folder
+    own = read_outcome(folder).verdict
+    assert own is not None and read_outcome(folder).later is None
+    reasons = (Reason(code="numeric.mismatch", detail="off by 3"),)
+    times: dict[str, Any] = {"median_us": None, "speedup": None}
+    new = own.model_copy(update={"verdict": "rejected", "correct": False, "reward": -1, "reasons": reasons, **times})
+    record = verdict_record(StopReason.SUBMITTED, -1, Judgement({"best": new, "final": new}))
+    folder.write_json("verdict.json", record | {"judge": {"agent_version": "9.9"}})
+    outcome = read_outcome(folder)
+    assert (outcome.verdict, outcome.reward, outcome.rank) == (new, -1, (-1, 0.0))
+    text = shown(capsys, str(folder.path))
+    assert "bias-relu: rejected, reward -1" in text and "off by 3" in text
+    assert "judged again by cuda-agent 9.9, at its end the run had: accepted" in " ".join(text.split())
+    assert main(["report", str(folder.path)]) == 0
+    report = (folder.path / "report.md").read_text()
+    assert "rejected" in report.splitlines()[0] and "judged again by cuda-agent 9.9" in report
+    for damage in ('{"judge": 1}', "[]", "{"):
+        (folder.path / "verdict.json").write_text(damage)
+        assert read_outcome(folder).verdict == own
 
 
 def test_full_shows_complete_outputs_from_the_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
