@@ -16,6 +16,7 @@ from agent.errors import BackendError, ConfigError
 
 MOST_RESTARTS: Final = 2
 SMALLEST_CONTEXT: Final = 1024
+SLOWEST_S_PER_TOKEN: Final = 2.0
 
 
 class LocalBackend:
@@ -88,11 +89,18 @@ class LocalBackend:
     def _connected(self) -> Backend:
         server = self.start()
         if self._inner is None:
-            asked = self.config.model_copy(update={"model": "local", "base_url": server.base_url})
+            asked = self.config.model_copy(
+                update={"model": "local", "base_url": server.base_url, "timeout_s": self._timeout_s()}
+            )
             # The client must not wait minutes for a server that is known to be gone.
             client = OpenAIBackend(asked, cancelled=self._hook(server))
             self._inner = with_protocol(client, asked)
         return self._inner
+
+    def _timeout_s(self) -> float:
+        """A machine without a GPU may need many minutes for a long reply; the episode's own limits still hold."""
+        longest = self.config.max_output_tokens or self.config.context_tokens
+        return max(self.config.timeout_s, SLOWEST_S_PER_TOKEN * longest)
 
     def _hook(self, server: LocalServer) -> Callable[[], bool]:
         return lambda: server.dead or (self.cancelled is not None and self.cancelled())

@@ -26,7 +26,7 @@ from agent.errors import BackendError, ConfigError
 LLAMA_CPP: Final = (
     *(sys.executable, "-m", "llama_cpp.server", "--model", "{model}", "--model_alias", "local"),
     *("--host", "127.0.0.1", "--port", "{port}", "--n_ctx", "{context}", "--n_threads", "{threads}"),
-    *("--n_gpu_layers", "{gpu_layers}", "--interrupt_requests", "false"),
+    *("--n_threads_batch", "{threads}", "--n_gpu_layers", "{gpu_layers}", "--interrupt_requests", "false"),
 )
 _PORT_TRIES: Final = 3
 _POLL_S: Final = 0.1
@@ -75,9 +75,8 @@ class LocalServer:
     def __init__(self, wanted: Wanted, *, cancelled: Callable[[], bool] | None = None) -> None:
         """Returns when it answers. Raises ConfigError, BackendError, ChatCancelled; then nothing runs any more."""
         self.wanted = wanted
-        descriptor, name = tempfile.mkstemp(prefix="agent-llama-", suffix=".log")
-        os.close(descriptor)
-        self.log = Path(name)
+        # Without a name: nothing is left of it, however this process ends.
+        self._log = tempfile.TemporaryFile(prefix="agent-llama-")  # noqa: SIM115 - lives as long as the server
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
         try:
@@ -110,7 +109,7 @@ class LocalServer:
     def close(self) -> None:
         """Safe to repeat."""
         self._end()
-        self.log.unlink(missing_ok=True)
+        self._log.close()
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -139,11 +138,11 @@ class LocalServer:
     def _launch(self) -> None:
         keeper = Path(__file__).with_name("keeper.py")
         command = [sys.executable, "-I", str(keeper), *self.wanted.command_line(self.port)]
-        with self.log.open("wb") as log:
-            # A session of its own: ^C in the terminal must not reach the server before the episode is wound up.
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
-            )
+        self._log.truncate(0)
+        # A session of its own: ^C in the terminal must not reach the server before the episode is wound up.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=self._log, stderr=self._log, start_new_session=True
+        )
 
     def _await_answer(self, cancelled: Callable[[], bool]) -> None:
         deadline = time.monotonic() + self.wanted.start_timeout_s
@@ -187,10 +186,11 @@ class LocalServer:
         return BackendError(self.post_mortem(), kind="server", hint="see backend.local.command")
 
     def _said(self) -> str:
-        with contextlib.suppress(OSError), self.log.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - _TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
+        with contextlib.suppress(OSError, ValueError):
+            descriptor = self._log.fileno()
+            size = os.fstat(descriptor).st_size
+            start = max(0, size - _TAIL_BYTES)
+            return os.pread(descriptor, size - start, start).decode("utf-8", "replace").replace("\0", "")
         return ""
 
 
