@@ -93,6 +93,8 @@ def _prepared(request: Request, config: Config, task: Task) -> Invocation:
     config = config.model_copy(update={"sandbox": pinned(config.sandbox, target=target)})
     check_sandbox(config.sandbox, target)
     controls = Controls()
+    if told := check_server(config.backend):
+        # Recorded with the run, so that a resumed one condenses alike.
+        config = config.model_copy(update={"backend": config.backend.model_copy(update={"context_tokens": told})})
     backend = make_backend(config.backend, task_sha256=task.sha256, cancelled=lambda: controls.leaving)
-    check_server(config.backend)
     return Invocation(request, config, task, backend, console, interactive, controls)

@@ -8,7 +8,7 @@ from agent.backends.openai_api import OpenAIBackend
 from agent.backends.presets import LOCAL, names_a_server, resolve
 from agent.config import BackendConfig, SandboxConfig
 from agent.errors import BackendError, ConfigError, SandboxError
-from agent.judging.target import JUDGED
+from agent.judging.target import NVIDIA_CONTROL
 from agent.judging.tool_runs import Target
 from agent.sandbox.engine import connect, has_image
 from agent.sandbox.image import image_name
@@ -19,8 +19,8 @@ _REFUSED_KEY: Final = "refused the key"
 
 def check_target(target: Target) -> None:
     """Raises ConfigError for a target on which every verification would end without a verdict."""
-    if target not in JUDGED:
-        raise ConfigError(f"target {target} can be built but not yet verified or judged", hint="--target cpu")
+    if target == "cuda" and not NVIDIA_CONTROL.exists():
+        raise ConfigError("target cuda needs an NVIDIA GPU, and this machine shows none", hint="--target cpu")
 
 
 def check_sandbox(config: SandboxConfig, target: Target) -> None:
@@ -40,22 +40,26 @@ def check_sandbox(config: SandboxConfig, target: Target) -> None:
         client.close()
 
 
-def check_server(config: BackendConfig) -> None:
-    """Raises BackendError when nobody answers at the address, or when the key is refused.
+def check_server(config: BackendConfig) -> int:
+    """The window in tokens that the server tells for the model; 0 where it tells none, or one is configured.
 
-    Everything else is left to the first turn: a server need not list its models, and a key need not be allowed to.
-    A local model is loaded once, so that one that cannot be says so now.
+    Raises BackendError when nobody answers at the address, or when the key is refused. Everything else is left to the
+    first turn: a server need not list its models, and a key need not be allowed to. A local model is loaded once, so
+    that one that cannot be says so now.
     """
-    if resolve(config).name == LOCAL:
+    config = resolve(config)
+    if config.name == LOCAL:
         with contextlib.closing(LocalBackend(config)) as local:
             local.start()
     if not names_a_server(config):
-        return
+        return 0
     backend = OpenAIBackend(config)
     try:
-        backend.models()
+        told = backend.served().get(config.model, 0)
     except BackendError as error:
         if error.kind == "unreachable" or (error.kind == "auth" and _REFUSED_KEY in error.message):
             raise
+        return 0
     finally:
         backend.close()
+    return 0 if config.context_tokens else told
