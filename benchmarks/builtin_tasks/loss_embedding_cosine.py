@@ -14,7 +14,7 @@ class Model(nn.Module):
         self.table = nn.Embedding(5000, WIDTH)
 
     def forward(self, tokens, y):
-        return 1.0 - F.cosine_similarity(self.table(tokens), y, dim=-1).mean()
+        return 1.0 - F.cosine_similarity(self.table(tokens), y, dim=-1)
 
 
 def get_inputs():

@@ -1,4 +1,4 @@
-"""Smooth L1 loss with its own threshold."""
+"""Smooth L1 loss with its own threshold, summed over each sample."""
 
 import torch
 import torch.nn as nn
@@ -10,7 +10,7 @@ ROWS, WIDTH = 4096, 1024
 
 class Model(nn.Module):
     def forward(self, x, y):
-        return F.smooth_l1_loss(x, y, beta=0.5)
+        return F.smooth_l1_loss(x, y, beta=0.5, reduction="none").sum(dim=-1)
 
 
 def get_inputs():

@@ -1,4 +1,4 @@
-"""Kullback-Leibler divergence from logits."""
+"""Kullback-Leibler divergence from logits, one value a sample."""
 
 import torch
 import torch.nn as nn
@@ -10,7 +10,7 @@ ROWS, WIDTH = 2048, 1024
 
 class Model(nn.Module):
     def forward(self, x, y):
-        return F.kl_div(F.log_softmax(x, dim=-1), F.softmax(y, dim=-1), reduction="batchmean")
+        return F.kl_div(F.log_softmax(x, dim=-1), F.softmax(y, dim=-1), reduction="none").sum(dim=-1)
 
 
 def get_inputs():

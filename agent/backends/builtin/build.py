@@ -28,7 +28,6 @@ from agent.backends.builtin.kernels import Accumulate, Buffer, Pass, Ref, RowKer
 
 Index = tuple[Affine, ...]
 Key = tuple[Value, Index]
-STASH_ELEMENTS: Final = 1 << 18
 MOST_NODES: Final = 20_000
 SMALLER: Final = 8
 
@@ -49,12 +48,15 @@ class Plan(Protocol):
     inputs: dict[str, Buffer]
 
     @property
-    def machine(self) -> "HasFewRows": ...
+    def machine(self) -> "Limits": ...
 
 
-class HasFewRows(Protocol):
+class Limits(Protocol):
     @property
     def few_rows(self) -> int: ...
+
+    @property
+    def stash_elements(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -462,7 +464,7 @@ class Builder:
 
     def _fetched(self, key: Key, here: Pass) -> Ref | None:
         """From the row's stash, where an earlier pass over the same loops has computed something costly."""
-        if not self._is_costly(key) or aff.total(here.cols) > STASH_ELEMENTS:
+        if not self._is_costly(key) or aff.total(here.cols) > self.plan.machine.stash_elements:
             return None
         before = [p for p in self.passes if p.level < here.level and p.cols == here.cols]
         earlier = next((p for p in before if (key, id(p)) in self.refs), None)

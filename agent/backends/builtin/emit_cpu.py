@@ -8,9 +8,10 @@ from agent.backends.builtin.affine import Affine, Atom, Chosen, total
 from agent.backends.builtin.ir import Unsupported
 from agent.backends.builtin.kernels import Buffer, Pass, ProductKernel, Program, Ref, RowKernel, Statement, Store
 from agent.backends.builtin.loops import Lanes
+from agent.backends.builtin.schedule import Machine
 from agent.backends.builtin.text import number, render
 
-CTYPES: Final = {"float32": "float", "bool": "uint8_t", "int64": "int64_t", "int32": "int32_t", "uint8": "uint8_t"}
+CTYPES: Final = {"float32": "float", "bool": "bool", "int64": "int64_t", "int32": "int32_t", "uint8": "uint8_t"}
 LANE_BLOCK: Final = 1 << 14
 CHUNK: Final = 1 << 15  # elements of a row that one worker sums up
 ROW_CHUNKS: Final = 32
@@ -49,7 +50,15 @@ class Variant:
     def words(self) -> str:
         return f"{self.unroll} vectors a step, {'streaming' if self.stream else 'ordinary'} stores"
 
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The lines of the source in which variants differ."""
+        stream = "true" if self.stream else "false"
+        return (f"constexpr int UNROLL = {self.unroll};\n", f"constexpr bool STREAM = {stream};\n")
 
+
+FILE: Final = "kernels/fused.cpp"
+MACHINE: Final = Machine()
 VARIANTS: Final = (Variant(4, True), Variant(2, True), Variant(4, False), Variant(1, True))
 
 
@@ -71,8 +80,8 @@ class _Step:
     bound: int = 0
 
 
-def sources(program: Program, variant: Variant = VARIANTS[0]) -> dict[str, str]:
-    """Files below kernels/, without the binding. Raises Unsupported."""
+def sources(program: Program, variant: Variant = VARIANTS[0]) -> tuple[dict[str, str], Program]:
+    """Files below kernels/, and the program again. Raises Unsupported."""
     kernels = [_kernel(kernel) for kernel in program.kernels]
     arguments = [*program.inputs, *program.outputs, *program.scratch]
     text = render(
@@ -82,7 +91,7 @@ def sources(program: Program, variant: Variant = VARIANTS[0]) -> dict[str, str]:
         arguments=[_parameter(buffer, program) for buffer in arguments],
         products=any(isinstance(kernel, ProductKernel) for kernel in program.kernels),
     )
-    return {"kernels/simd.h": render("cpu/simd.h.j2", **TABLES), "kernels/fused.cpp": text}
+    return {"kernels/simd.h": render("cpu/simd.h.j2", **TABLES), FILE: text}, program
 
 
 def _parameter(buffer: Buffer, program: Program) -> str:
@@ -384,7 +393,7 @@ class _Emitter:
         if store.ref.type == "bool" and store.ref.literal is None:
             stride = address.coefficient(self.lane) if self.lane is not None else 0
             if stride == 0:
-                return f"{name}[{self._address(address)}] = {vector}[0] ? 1 : 0;"
+                return f"{name}[{self._address(address)}] = {vector}[0] != 0;"
             return f"store_mask<PART>({name} + {self._address(address)}, {stride}, {vector}, n);"
         stride = address.coefficient(self.lane) if self.lane is not None else 0
         if stride == 0:

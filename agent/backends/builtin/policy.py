@@ -12,7 +12,6 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from agent.backends.builtin import reading, submission
-from agent.backends.builtin.emit_cpu import VARIANTS, Variant
 from agent.backends.builtin.graph import Graph, TraceReport
 from agent.backends.builtin.ir import Unsupported
 from agent.backends.builtin.text import render
@@ -51,7 +50,8 @@ Play = Generator[Turn, Sequence[str], None]
 class Notes:
     """What the policy has learnt so far, for its last words."""
 
-    variant: Variant = VARIANTS[0]
+    target: str
+    variant: submission.Variant
     operators: int = 0
     kernels: int = 0
     tried: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Notes:
 
 def play(scene: Scene) -> Play:
     """Turns until a submission. Raises GiveUp."""
-    notes = Notes()
+    notes = Notes(scene.target, submission.variants(scene.target)[0])
     graph = yield from _trace(scene)
     made = _made(graph, notes)
     seen = yield Turn(_say("write", notes=notes), (*_writes(made), ("compile", {}), ("verify", {})))
@@ -103,7 +103,7 @@ def _in_parts(first: str, scene: Scene) -> Generator[Turn, Sequence[str], str]:
 
 def _made(graph: Graph, notes: Notes) -> submission.Submission:
     try:
-        made = submission.make(graph, notes.variant)
+        made = submission.make(graph, notes.target, notes.variant)
     except Unsupported as error:
         raise GiveUp(f"no kernel for {error}") from None
     notes.operators, notes.kernels = len(graph.nodes), made.kernels
@@ -124,32 +124,27 @@ def _check(seen: Sequence[str]) -> None:
 
 
 def _choose_variant(graph: Graph, notes: Notes) -> Generator[Turn, Sequence[str], None]:
-    text = submission.bench(graph, rounds=BENCH_ROUNDS)
-    command = render("cpu/bench.sh.j2", variants=VARIANTS)
-    actions: list[Action] = [("write_file", {"path": "bench.cpp", "content": text}), ("bash", {"command": command})]
-    seen = yield Turn(_say("variants", variants=VARIANTS), tuple(actions))
-    times = reading.variant_times(seen[1])
+    variants = submission.variants(notes.target)
+    command = render(f"{notes.target}/bench.sh.j2", variants=variants)
+    files = submission.bench(graph, notes.target, rounds=BENCH_ROUNDS)
+    actions: list[Action] = [("write_file", {"path": path, "content": text}) for path, text in files.items()]
+    actions.append(("bash", {"command": command}))
+    seen = yield Turn(_say("variants", variants=variants), tuple(actions))
+    times = reading.variant_times(seen[-1])
     base = times.get(0)
     if base is None:
         return
     best = min(times, key=lambda number: times[number])
-    notes.tried = [f"{VARIANTS[number].words}: {time:.0f} us" for number, time in sorted(times.items())]
+    notes.tried = [f"{variants[number].words}: {time:.0f} us" for number, time in sorted(times.items())]
     if best == 0 or times[best] > base * WORTH:
         return
-    old, notes.variant = notes.variant, VARIANTS[best]
+    old, notes.variant = notes.variant, variants[best]
     edits = tuple(
-        ("edit_file", {"path": "kernels/fused.cpp", "old": before, "new": after})
-        for before, after in zip(_settings(old), _settings(notes.variant), strict=True)
+        ("edit_file", {"path": submission.kernel_file(notes.target), "old": before, "new": after})
+        for before, after in zip(old.settings, notes.variant.settings, strict=True)
         if before != after
     )
     yield Turn(_say("chosen", notes=notes), (*edits, ("compile", {})))
-
-
-def _settings(variant: Variant) -> tuple[str, str]:
-    return (
-        f"constexpr int UNROLL = {variant.unroll};\n",
-        f"constexpr bool STREAM = {'true' if variant.stream else 'false'};\n",
-    )
 
 
 def _settle(profiled: str, notes: Notes) -> Play:

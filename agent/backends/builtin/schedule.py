@@ -19,9 +19,12 @@ MOST_KERNELS: Final = 40
 
 @dataclass(frozen=True)
 class Machine:
-    """What the schedule depends on: rows below `few_rows` are not enough to keep all workers busy."""
+    """What the schedule depends on: rows below `few_rows` are not enough to keep all workers busy; rows up to
+    `stash_elements` have room for values that later passes need again.
+    """
 
     few_rows: int = 16
+    stash_elements: int = 1 << 18
 
 
 def schedule(outputs: Sequence[Value], *, machine: Machine | None = None) -> Program:

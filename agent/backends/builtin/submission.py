@@ -5,18 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.backends.builtin import emit_cpu
-from agent.backends.builtin.emit_cpu import CTYPES, Variant
+from agent.backends.builtin import emit_cpu, emit_cuda
+from agent.backends.builtin.emit_cpu import CTYPES
 from agent.backends.builtin.graph import Graph, Leaf
+from agent.backends.builtin.ir import Unsupported
 from agent.backends.builtin.kernels import Buffer, Program
 from agent.backends.builtin.lowering import lower
 from agent.backends.builtin.schedule import schedule
 from agent.backends.builtin.text import render
 
-TORCH: Final = {"float32": "kFloat32", "bool": "kBool", "int64": "kInt64", "int32": "kInt32", "uint8": "kUInt8"}
 DTYPE: Final = {"float32": "", "int64": ", dtype=torch.int64", "int32": ", dtype=torch.int32"}
-BENCH_BYTES: Final = 192 << 20
+BENCH_BYTES: Final = {"cpu": 192 << 20, "cuda": 2 << 30}
 BENCH_SETS: Final = 12
+MOST_ARGUMENTS: Final = 60  # of a launcher
+
+Variant = emit_cpu.Variant | emit_cuda.Variant
 
 
 @dataclass(frozen=True)
@@ -25,66 +28,52 @@ class Submission:
 
     files: Mapping[str, str]
     kernels: int
-    passes_over_memory: str
 
 
-def make(graph: Graph, variant: Variant) -> Submission:
+def make(graph: Graph, target: str, variant: Variant | None = None) -> Submission:
     """Raises ir.Unsupported."""
-    lowered = lower(graph)
-    program = schedule(lowered.outputs)
-    files = emit_cpu.sources(program, variant)
-    files["kernels/fused_binding.cpp"] = _binding(program, graph)
-    files["model_new.py"] = module_text(program, graph, module="cpu_extension")
-    return Submission(files, len(program.kernels), "")
+    files, program = _sources(graph, target, variant)
+    files["model_new.py"] = module_text(program, graph, target=target)
+    return Submission(files, len(program.kernels))
 
 
-def bench(graph: Graph, *, rounds: int) -> str:
-    """A program that times shared libraries with the function `fused`."""
-    program = schedule(lower(graph).outputs)
-    emit_cpu.sources(program)
+def variants(target: str) -> tuple[Variant, ...]:
+    """What is tried on a target; the first is the default."""
+    return emit_cuda.VARIANTS if target == "cuda" else emit_cpu.VARIANTS
+
+
+def kernel_file(target: str) -> str:
+    return emit_cuda.FILE if target == "cuda" else emit_cpu.FILE
+
+
+def _sources(graph: Graph, target: str, variant: Variant | None) -> tuple[dict[str, str], Program]:
+    outputs = lower(graph).outputs
+    if target == "cuda":
+        chosen = variant if isinstance(variant, emit_cuda.Variant) else emit_cuda.VARIANTS[0]
+        return emit_cuda.sources(schedule(outputs, machine=emit_cuda.MACHINE), chosen)
+    wanted = variant if isinstance(variant, emit_cpu.Variant) else emit_cpu.VARIANTS[0]
+    return emit_cpu.sources(schedule(outputs, machine=emit_cpu.MACHINE), wanted)
+
+
+def bench(graph: Graph, target: str, *, rounds: int) -> dict[str, str]:
+    """A program that times shared libraries with the function `fused`, by its file name."""
+    program = _sources(graph, target, None)[1]
     buffers = [*program.inputs, *program.outputs, *program.scratch]
     size = sum(buffer.size * (4 if buffer.dtype == "float32" else 8) for buffer in buffers)
-    return render(
-        "cpu/bench.cpp.j2",
+    held = BENCH_BYTES[target]
+    text = render(
+        f"{target}/bench.{'cu' if target == 'cuda' else 'cpp'}.j2",
         types=[_pointer(buffer, program) for buffer in buffers],
         buffers=[{"type": CTYPES[b.dtype], "name": b.name, "size": b.size} for b in buffers],
         calls=[f"{buffer.name}[set]" for buffer in buffers],
-        sets=max(1, min(BENCH_SETS, BENCH_BYTES // max(size, 1))),
+        sets=max(1, min(BENCH_SETS, held // max(size, 1))),
         rounds=rounds,
     )
+    return {f"bench.{'cu' if target == 'cuda' else 'cpp'}": text}
 
 
 def _pointer(buffer: Buffer, program: Program) -> str:
     return f"{'const ' if buffer in program.inputs else ''}{CTYPES[buffer.dtype]}*"
-
-
-def _binding(program: Program, graph: Graph) -> str:
-    leaves = {f"in_{leaf.name}": leaf for leaf in graph.leaves}
-    inputs = [
-        {"name": b.name, "type": TORCH[b.dtype], "shape": leaves[b.name].shape, "stride": leaves[b.name].stride}
-        for b in program.inputs
-    ]
-    shapes = output_shapes(graph)
-    outputs = [
-        {"name": b.name, "type": TORCH[b.dtype], "shape": shape}
-        for b, shape in zip(program.outputs, shapes, strict=True)
-    ]
-    scratch = [{"name": b.name, "type": TORCH[b.dtype], "size": b.size} for b in program.scratch]
-    every = [*program.inputs, *program.outputs, *program.scratch]
-    return render(
-        "cpu/binding.cpp.j2",
-        parameters=[f"{_pointer(b, program)} {b.name}" for b in every],
-        inputs=inputs,
-        outputs=outputs,
-        scratch=scratch,
-        all=[{"pointer": _data(b, program)} for b in every],
-    )
-
-
-def _data(buffer: Buffer, program: Program) -> str:
-    if buffer.dtype == "bool":
-        return f"reinterpret_cast<{_pointer(buffer, program)}>({buffer.name}.data_ptr<bool>())"
-    return f"{buffer.name}.data_ptr<{CTYPES[buffer.dtype]}>()"
 
 
 def output_shapes(graph: Graph) -> list[tuple[int, ...]]:
@@ -92,19 +81,28 @@ def output_shapes(graph: Graph) -> list[tuple[int, ...]]:
     return [shapes[output["of"]] for output in graph.outputs]
 
 
-def module_text(program: Program, graph: Graph, *, module: str) -> str:
-    """model_new.py: the state_dict's names, and one call."""
+def module_text(program: Program, graph: Graph, *, target: str) -> str:
+    """model_new.py: the state_dict's names, memory for the results, and one call."""
     leaves = {f"in_{leaf.name}": leaf for leaf in graph.leaves}
     count = 1 + max((leaf.position for leaf in graph.leaves if leaf.position is not None), default=-1)
+    read = [leaves[buffer.name] for buffer in program.inputs]
+    shapes = output_shapes(graph)
+    made = [{"name": b.name, "shape": s, "dtype": b.dtype} for b, s in zip(program.outputs, shapes, strict=True)]
+    made += [{"name": b.name, "shape": (b.size,), "dtype": b.dtype} for b in program.scratch]
+    if len(read) + len(made) > MOST_ARGUMENTS:
+        raise Unsupported(f"a graph with more than {MOST_ARGUMENTS} tensors")
     return render(
         "model_new.py.j2",
-        module=module,
+        module=f"{target}_extension",
+        device=target,
         declarations=declarations(graph.leaves),
         arguments=[f"x{k}" for k in range(count)],
-        passed=[_passed(leaves[buffer.name]) for buffer in program.inputs],
-        outputs=len(program.outputs),
-        nested=graph.nest != 0,
-        result=_result(graph.nest, single=len(program.outputs) == 1 and graph.nest == 0),
+        inputs=[
+            {"name": _passed(leaf), "shape": leaf.shape, "stride": leaf.stride} for leaf in read if leaf.kind == "input"
+        ],
+        made=made,
+        passed=[*map(_passed, read), *(item["name"] for item in made)],
+        result=_result(graph.nest),
     )
 
 
@@ -145,14 +143,12 @@ def declarations(leaves: Sequence[Leaf]) -> list[str]:
     return lines
 
 
-def _result(nest: Any, *, single: bool) -> str:
-    if single:
-        return "output"
+def _result(nest: Any) -> str:
     if isinstance(nest, int):
-        return f"outputs[{nest}]"
+        return f"out{nest}"
     if isinstance(nest, list):
-        return f"[{', '.join(_result(item, single=False) for item in nest)}]"
+        return f"[{', '.join(map(_result, nest))}]"
     if "tuple" in nest:
-        parts = [_result(item, single=False) for item in nest["tuple"]]
+        parts = [_result(item) for item in nest["tuple"]]
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-    return "{" + ", ".join(f'"{key}": {_result(item, single=False)}' for key, item in nest["dict"].items()) + "}"
+    return "{" + ", ".join(f'"{key}": {_result(item)}' for key, item in nest["dict"].items()) + "}"
