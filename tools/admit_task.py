@@ -1,4 +1,4 @@
-"""Says which candidates can be tasks: `python -I admit_task.py --target cpu|cuda`, {"id", "model_py"} per line on stdin.
+"""Says which candidates can be tasks: `python -I admit_task.py --target T` with {"id", "model_py"} lines on stdin.
 
 One report per line on standard output, as candidates end: status admitted or refused (with task.* reasons), flags that
 are remarks, and facts (times, bytes, FLOPs, operators). Each candidate runs in a process of its own, forked from one
@@ -13,11 +13,11 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-HERE: Final = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from referee.launch import HEAP, PASSED_ON, SPIN
 
+LANES: Final = Path(__file__).resolve().parent / "admission" / "lanes.py"
 PATH: Final = "/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin"
 
 
@@ -61,7 +61,7 @@ def _run(options: dict[str, object], scratch: Path) -> int:
         **SPIN,
         **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
     }
-    argv = [sys.executable, "-I", str(HERE / "admission" / "lanes.py"), json.dumps(options)]
+    argv = [sys.executable, "-I", str(LANES), json.dumps(options)]
     return os.spawnve(os.P_WAIT, sys.executable, argv, environment)
 
 

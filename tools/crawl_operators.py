@@ -6,6 +6,8 @@ the numbers that it takes and gives, and its cost; what is left out is named wit
 """
 
 import argparse
+import contextlib
+import functools
 import importlib
 import inspect
 import json
@@ -71,10 +73,8 @@ def _crawled(versions: dict[str, str]) -> dict[str, Any]:
 
 def _versions() -> dict[str, str]:
     versions = {"torch": torch.__version__.partition("+")[0]}
-    try:
+    with contextlib.suppress(ImportError):
         versions["transformers"] = str(importlib.import_module("transformers").__version__)
-    except ImportError:
-        pass
     return versions
 
 
@@ -82,14 +82,16 @@ def _all() -> Iterator[dict[str, Any]]:
     for entry in (*recipes.TORCH, *_from_transformers()):
         filled = {"form": "module" if entry["create"] else "function", "operands": 1, "domain": "any", **entry}
         filled["signature"] = _signature(_object(entry["name"]))
-        yield filled | {"tried": probing.apart(lambda entry=filled: probing.recipe(entry))}
+        yield filled | {"tried": probing.apart(functools.partial(probing.recipe, filled))}
     known = {entry["name"] for entry in recipes.TORCH}
     for name, kind in sorted(vars(nn).items()):
         if not isinstance(kind, type) or not issubclass(kind, nn.Module) or name.startswith("Lazy"):
             continue
         if f"torch.nn.{name}" not in known and name != "Softmax2d":
             entry = {"name": f"torch.nn.{name}", "form": "module", "create": f"nn.{name}()", "call": "{self}({x})"}
-            yield _plain(entry, kind) | {"tried": probing.apart(lambda kind=kind: probing.unary(lambda: kind().eval()))}
+            yield _plain(entry, kind) | {
+                "tried": probing.apart(functools.partial(probing.unary, functools.partial(_made, kind)))
+            }
     for name, call in _functions():
         space = next(space for space in SPACES if name.startswith(space))
         short = name.removeprefix(space)
@@ -98,7 +100,17 @@ def _all() -> Iterator[dict[str, Any]]:
         )
         form = "method" if space == "torch.Tensor." else "function"
         entry = {"name": name, "form": form, "create": "", "call": text}
-        yield _plain(entry, call) | {"tried": probing.apart(lambda call=call: probing.unary(lambda: call))}
+        yield _plain(entry, call) | {
+            "tried": probing.apart(functools.partial(probing.unary, functools.partial(_same, call)))
+        }
+
+
+def _made(kind: type[nn.Module]) -> nn.Module:
+    return kind().eval()
+
+
+def _same(call: Any) -> Any:
+    return call
 
 
 def _from_transformers() -> tuple[dict[str, Any], ...]:
@@ -167,8 +179,7 @@ def _object(name: str) -> Any:
 def _signature(what: Any) -> str:
     """With the types where they are written down; functions of C++ show their schema."""
     try:
-        target = what.__init__ if isinstance(what, type) else what
-        return str(inspect.signature(target)).replace("(self, ", "(").replace("(self)", "()")
+        return str(inspect.signature(what)).removesuffix(" -> None")
     except (TypeError, ValueError):
         schemas = torch._C._jit_get_schemas_for_operator(f"aten::{getattr(what, '__name__', '')}")
         return str(schemas[0]).partition("::")[2] if schemas else ""

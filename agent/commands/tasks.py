@@ -1,6 +1,5 @@
 """`agent tasks`: synthesize task sets, examine tasks, import, describe and split sets."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -67,3 +66,90 @@ def synth(
         flags=flags,
         json=json,
     )
+
+
+@tasks_app.command("check")
+def check(
+    tasks: Annotated[
+        str,
+        typer.Argument(metavar="MODEL.py|SET", help="A model.py, a folder, JSONL, parquet, a KernelBench checkout."),
+    ],
+    task: Annotated[
+        list[str] | None, typer.Option("--task", metavar="ID", help="Only these, or a pattern. Repeatable.")
+    ] = None,
+    target: TargetOption = None,
+    rescale: Annotated[
+        bool, typer.Option("--rescale/--no-rescale", help="Where only the size is at fault, try others.")
+    ] = True,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="DIR", help="Write the tasks that need other sizes, with them.")
+    ] = None,
+    compile: Annotated[bool, typer.Option("--compile/--no-compile", help="Also under torch.compile.")] = True,
+    timeout_s: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="For one task.")] = 120.0,
+    lanes: Annotated[int, typer.Option(min=1, metavar="N", help="Tasks at once.")] = 1,
+    sandbox: SandboxOption = None,
+    consent: ConsentOption = False,
+    settings: SetOption = None,
+    config: ConfigOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Exactly one JSON object: all findings.")] = False,
+    debug: DebugOption = False,
+) -> int:
+    """Say of each task whether an honest judge can score it, and why not.
+
+    Exit code: 0 all can, 1 some are refused, 2 usage, 3 infrastructure.
+    """
+    from agent.tasks.admission.examiner import Examination
+    from agent.ui.task_checks import run_check
+
+    flags = judging_flags(target, None, None, None, sandbox, consent)
+    return run_check(
+        tasks,
+        names=tuple(task or ()),
+        how=Examination(lanes=lanes, timeout_s=timeout_s, compile=compile),
+        rescale=rescale,
+        write=write,
+        files=tuple(config or ()),
+        settings=tuple(settings or ()),
+        flags=flags,
+        json=json,
+    )
+
+
+@tasks_app.command("import")
+def import_tasks(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A KernelBench checkout, an Ops-6K file, any set.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="TASKS.jsonl", help="The set.")],
+    json: Annotated[bool, typer.Option("--json", help="Exactly one JSON object.")] = False,
+    debug: DebugOption = False,
+) -> int:
+    """Write any source of tasks as one file of rows: ops, data_source, code, sha256. Nothing of it is executed."""
+    from agent.ui.task_sets import run_import
+
+    return run_import(source, output, json=json)
+
+
+@tasks_app.command("stats")
+def stats(
+    source: Annotated[str, typer.Argument(metavar="SET", help="A set; .times.jsonl and .funnel.json beside it count.")],
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Also a page of plots.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Exactly one JSON object, difficulty of each task.")] = False,
+    debug: DebugOption = False,
+) -> int:
+    """Describe a set: composition, times, difficulty, funnel."""
+    from agent.ui.task_sets import run_stats
+
+    return run_stats(source, plot=plot, json=json)
+
+
+@tasks_app.command("split")
+def split(
+    source: Annotated[str, typer.Argument(metavar="SET", help="A set of tasks.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Folder of the parts.")],
+    shares: Annotated[str, typer.Option(metavar="SHARES", help="train:0.9,val:0.1")] = "train:0.9,val:0.1",
+    json: Annotated[bool, typer.Option("--json", help="Exactly one JSON object.")] = False,
+    debug: DebugOption = False,
+) -> int:
+    """Split a set by the structure of its tasks: near-duplicates stay together."""
+    from agent.ui.task_sets import run_split
+
+    return run_split(source, output, shares, json=json)

@@ -1,9 +1,9 @@
 """What a source of tasks yields before it is checked: a text with an id and a place, or why there is none."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from agent.tasks.task import MAX_BYTES
 
@@ -21,12 +21,15 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A text that may be a task. `named` is false where the source gave no id and one was made from the place."""
+    """A text that may be a task. `named` is false where the source gave no id and one was made from the place;
+    `columns` is what else its row holds.
+    """
 
     where: Path
     id: str
     text: str
     named: bool = True
+    columns: Mapping[str, Any] = field(default_factory=dict)
 
 
 Found = Candidate | Refusal
@@ -42,11 +45,13 @@ def read_candidate(path: Path, *, id: str) -> Found:
     return candidate(data, where=path, id=id)
 
 
-def candidate(data: bytes, *, where: Path, id: str, named: bool = True) -> Found:
+def candidate(
+    data: bytes, *, where: Path, id: str, named: bool = True, columns: Mapping[str, Any] | None = None
+) -> Found:
     if len(data) > MAX_BYTES:
         return Refusal(str(where), "too_large", f"larger than {MAX_BYTES >> 20} MiB")
     try:
-        return Candidate(where, id, data.decode("utf-8"), named)
+        return Candidate(where, id, data.decode("utf-8"), named, columns or {})
     except UnicodeDecodeError as error:
         return Refusal(str(where), "not_utf8", f"{error.reason} at byte {error.start}")
 

@@ -16,7 +16,7 @@ from agent.tasks.task import MAX_BYTES
 
 CODE: Final = "code"
 IDS: Final = ("task_id", "id", "name")
-COLUMNS: Final = (CODE, *IDS, "ops")
+COLUMNS: Final = (CODE, *IDS, "ops", "data_source")
 # JSON escapes make a text longer: \n is two bytes, \u00e9 six.
 MAX_LINE_BYTES: Final = 2 * MAX_BYTES
 BATCH_ROWS: Final = 256
@@ -84,12 +84,13 @@ def _from_row(row: Mapping[str, Any], where: Path, number: int) -> Found:
         there = ", ".join(map(str, row)) or "none"
         return Refusal(str(where), "missing_column", f"no {CODE}; columns: {there[:200]}")
     id, named = row_id(row, number)
+    columns = {name: value for name, value in row.items() if name != CODE}
     if isinstance(code, bytes):
-        return candidate(code, where=where, id=id, named=named)
+        return candidate(code, where=where, id=id, named=named, columns=columns)
     if not isinstance(code, str):
         return Refusal(str(where), "not_a_task", f"{CODE} is no text but {type(code).__name__}")
     try:
-        return candidate(code.encode("utf-8"), where=where, id=id, named=named)
+        return candidate(code.encode("utf-8"), where=where, id=id, named=named, columns=columns)
     except UnicodeEncodeError:  # a lone surrogate, which JSON can escape
         return Refusal(str(where), "not_utf8", f"{CODE} holds half of a surrogate pair")
 

@@ -8,9 +8,13 @@ from typing import Any
 
 from agent.config import Config, default_files, load_config
 from agent.judging.target import resolve_target
+from agent.tasks.importing import import_set, write_rows
 from agent.tasks.synthesis.mix import parse_mix
+from agent.tasks.synthesis.plot import write_plot
+from agent.tasks.synthesis.splitting import split_set
+from agent.tasks.synthesis.stats import Stats, quantiles, stats_of
 from agent.tasks.synthesis.synthesize import Request, Synthesized, funnel, synthesize
-from agent.ui.console import make_console
+from agent.ui.console import make_console, one_line
 from agent.ui.quantities import show_duration
 from agent.ui.tables import print_columns
 
@@ -85,3 +89,68 @@ def _print_funnel(result: Synthesized) -> None:
         highlight=False,
         markup=False,
     )
+
+
+def run_import(source: str, output: Path, *, json: bool) -> int:
+    """0 everything was a task, 1 some rows were none."""
+    found = import_set(source)
+    write_rows(output, found.rows)
+    if json:
+        refused = [vars(one) for one in found.refused]
+        data = {"output": str(output), "rows": len(found.rows), "refused": refused, "notes": list(found.notes)}
+        sys.stdout.write(json_module.dumps(data) + "\n")
+    else:
+        for one in found.refused:
+            say(one_line(f"refused {one.where}: {one.code}: {one.detail}"))
+        for note in found.notes:
+            say(f"note: {note}")
+        sys.stdout.write(f"{len(found.rows)} tasks in {output}, {len(found.refused)} refused\n")
+    return 1 if found.refused else 0
+
+
+def run_stats(source: str, *, plot: Path | None, json: bool) -> int:
+    """0."""
+    found = stats_of(source)
+    if plot is not None:
+        write_plot(found, plot)
+    if json:
+        sys.stdout.write(json_module.dumps(found.as_dict()) + "\n")
+    else:
+        _print_stats(found)
+    return 0
+
+
+def run_split(source: str, output: Path, shares: str, *, json: bool) -> int:
+    """0."""
+    parts = split_set(source, output, shares)
+    if json:
+        rows = [{"name": part.name, "path": str(part.path), "rows": part.rows, "share": part.share} for part in parts]
+        sys.stdout.write(json_module.dumps({"parts": rows}) + "\n")
+    else:
+        shown = [[part.name, str(part.rows), f"{part.share:.1%}", str(part.path)] for part in parts]
+        print_columns(make_console(), ("part", "tasks", "share", "file"), shown, right="lrrl")
+    return 0
+
+
+def _print_stats(found: Stats) -> None:
+    console = make_console()
+    total = len(found.tasks)
+    kinds = [[kind, str(count), f"{count / total:.2%}"] for kind, count in found.kinds.items()]
+    print_columns(console, ("kind", "tasks", "share"), kinds, right="lrr")
+    console.print()
+    measured = {
+        "eager, ms": quantiles([task.eager_ms for task in found.tasks]),
+        "eager / torch.compile": quantiles([task.ratio for task in found.tasks]),
+        "eager / roofline": quantiles([task.headroom for task in found.tasks]),
+        "operators": quantiles([float(task.operators) for task in found.tasks]),
+    }
+    rows = [[name, *(f"{value:.3g}" for value in numbers.values())] for name, numbers in measured.items() if numbers]
+    print_columns(console, ("", "least", "25 %", "median", "75 %", "most"), rows, right="lrrrrr")
+    console.print(f"times: {found.times_from}", highlight=False, markup=False)
+    if found.funnel:
+        dropped = [[stage, str(number)] for stage, number in found.funnel.get("dropped", {}).items()]
+        composed, kept = found.funnel.get("composed"), found.funnel.get("kept")
+        console.print()
+        print_columns(
+            console, ("filter", "number"), [["candidates", str(composed)], *dropped, ["kept", str(kept)]], right="lr"
+        )

@@ -33,18 +33,6 @@ NETWORK: Final = ("urlopen error", "Max retries exceeded", "huggingface.co", "Na
                   "We couldn't connect", "Temporary failure in name resolution")  # fmt: skip
 GPU: Final = ("not compiled with CUDA", "No CUDA GPUs", "NVIDIA driver", "CUDA driver", "Invalid device")
 MEMORY: Final = ("allocate memory", "not enough memory", "out of memory")
-WARM_TASK: Final = """import torch
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(64, 64)
-    def forward(self, x):
-        return torch.tanh(self.linear(x))
-def get_inputs():
-    return [torch.randn(2048, 64)]
-def get_init_inputs():
-    return []
-"""
 
 
 class Refused(Exception):
@@ -175,7 +163,7 @@ def _draw(case: Case, oracle: Oracle, seeds: tuple[int, ...]) -> None:
 
 def _first_run(case: Case, oracle: Oracle) -> list[torch.Tensor]:
     """Outputs for the first inputs: tensors, finite, of a shape that the values of inputs do not change."""
-    spec, outputs, note = oracle._variant("float32", 0)
+    _, outputs, note = oracle._variant("float32", 0)
     if not outputs:
         raise Refused("task.no_tensors", "forward returns no tensor")
     case.facts["outputs"] = [_described(leaf) for leaf in outputs]

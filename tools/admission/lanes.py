@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -25,7 +25,6 @@ from referee import confine
 
 RESULT_BYTES: Final = 1 << 20
 FILE_BYTES: Final = 2 << 30
-WARM_TIMEOUT_S: Final = 180.0
 
 
 @dataclass(frozen=True)
@@ -88,8 +87,7 @@ def _start(options: Options, candidate: dict[str, Any]) -> Lane:
             os._exit(70)
     os.close(writer)
     os.set_blocking(reader, False)
-    limit = WARM_TIMEOUT_S if candidate.get("warm") else options.timeout_s
-    return Lane(str(candidate["id"]), pid, reader, started, started + limit)
+    return Lane(str(candidate["id"]), pid, reader, started, started + options.timeout_s)
 
 
 def _examine(options: Options, text: str, writer: int) -> None:
@@ -198,16 +196,11 @@ def _untold(ended: int | None, lane: Lane, phase: str, options: Options) -> tupl
 
 
 def _warm(options: Options) -> None:
-    """The first use of torch.compile in a cache folder builds a precompiled header; two lanes would both build it."""
-    from admission import examine
+    """torch.compile imports half of itself at the first use, and builds a precompiled header; once here is enough."""
+    if options.compile and options.target == "cpu":
+        from admission import warming
 
-    marker = Path(options.scratch) / "inductor" / ".warm"
-    if options.compile and options.target == "cpu" and not marker.exists():
-        any_time = replace(options, low_ms=0.0)
-        lane = _start(any_time, {"id": "warm", "model_py": examine.WARM_TASK, "warm": True})
-        _ended([lane])
-        if _finish(lane, any_time, others=set())["status"] == "admitted":
-            marker.touch()
+        warming.compile_once()
 
 
 def main() -> int:
@@ -228,10 +221,8 @@ def import_all(lines: list[dict[str, Any]]) -> None:
     import torch
     import torch._dynamo
     import torch._inductor.compile_fx
-    import torch._inductor.config as inductor
 
     torch.set_grad_enabled(False)
-    inductor.compile_threads = 1  # no pool of compiler processes
     # With one thread, as the judge's template does: the first call chooses MKL's kernels for all processes to come.
     torch.set_num_threads(1)
     torch.tanh(torch.zeros(64))

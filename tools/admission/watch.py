@@ -15,9 +15,20 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from admission import dependence
 
+MADE: Final = (
+    "empty",
+    "zeros",
+    "ones",
+    "full",
+    "new_",
+    "arange",
+    "scalar_tensor",
+)  # what has no content of its own yet
 MOST: Final = 16  # operators whose results are replaced, one run each
-VIEWS: Final = ("view", "reshape", "expand", "permute", "transpose", "t", "slice", "select", "unsqueeze", "squeeze",
-                "detach", "alias", "as_strided", "unbind", "split", "chunk", "_unsafe_view", "clone", "contiguous")  # fmt: skip
+VIEWS: Final = (
+    "view", "reshape", "expand", "permute", "transpose", "t", "slice", "select", "unsqueeze", "squeeze", "detach",
+    "alias", "as_strided", "unbind", "split", "chunk", "_unsafe_view", "clone", "contiguous",
+)  # fmt: skip
 
 
 class Log(TorchDispatchMode):
@@ -40,10 +51,12 @@ class Log(TorchDispatchMode):
         fresh = not (_storages(given) & _storages(made))
         if fresh:
             self.traffic += sum(leaf.numel() * leaf.element_size() for leaf in (*given, *made))
-        if fresh and self.names[-1] not in VIEWS and len(made) == 1 and made[0].is_floating_point():
+        name = self.names[-1]
+        single = isinstance(outputs, torch.Tensor) and outputs.is_floating_point()
+        if fresh and single and name not in VIEWS and not name.startswith(MADE):
             self.fit.append(number)
             first = given[0] if given else None
-            if self.compare and first is not None and first.shape == made[0].shape and torch.equal(first, made[0]):
+            if self.compare and first is not None and first.shape == outputs.shape and torch.equal(first, outputs):
                 self.unchanged.append(number)
         return _other(outputs) if number == self.poke else outputs
 

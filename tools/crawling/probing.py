@@ -135,7 +135,7 @@ def _finite(call: Callable[[torch.Tensor], Any], domain: str) -> bool:
 def _unchanged(call: Callable[[torch.Tensor], Any], domain: str) -> bool:
     x = _numbers((64, 64), domain)
     try:
-        return torch.equal(call(x.clone()), x)
+        return bool(torch.equal(call(x.clone()), x))
     except Exception:
         return False
 
@@ -149,8 +149,9 @@ def _numbers(shape: tuple[int, ...], domain: str) -> torch.Tensor:
 
 def _range(out: torch.Tensor) -> Tried:
     low, high = float(out.min()), float(out.max())
-    kind = "unit" if 0 < low and high < 1 else "positive" if low > 0 else "any"
-    return {"range": kind}
+    if low <= 0:
+        return {"range": "any"}
+    return {"range": "unit" if high < 1 else "positive"}
 
 
 def _fingerprint(call: Callable[[torch.Tensor], Any], x: torch.Tensor) -> str:

@@ -215,6 +215,7 @@ def _wide(arguments: str) -> str:
     return f"hidden_size={{d}}, intermediate_size={{wide}}{arguments}"
 
 
+ONE_HEAD: Final = ", num_attention_heads=1"
 WIDE: Final = {"picks": {"wide": "features"}, "sizes": LAST}
 HEADS: Final = {"picks": {"heads": [4, 8]}, "sizes": LAST}
 TRANSFORMERS: Final[tuple[Recipe, ...]] = (
@@ -227,11 +228,11 @@ TRANSFORMERS: Final[tuple[Recipe, ...]] = (
     _hub("models.t5.modeling_t5.T5LayerNorm", "{d}", sizes=LAST),
     _hub("models.gemma.modeling_gemma.GemmaRMSNorm", "{d}", sizes=LAST),
     _hub("models.cohere.modeling_cohere.CohereLayerNorm", "{d}", sizes=LAST),
-    _hub("models.llama.modeling_llama.LlamaMLP", f"LlamaConfig({_wide(', num_attention_heads=1')})", "LlamaConfig", **WIDE),
+    _hub("models.llama.modeling_llama.LlamaMLP", f"LlamaConfig({_wide(ONE_HEAD)})", "LlamaConfig", **WIDE),
     _hub("models.qwen2.modeling_qwen2.Qwen2MLP", f"Qwen2Config({_wide('')})", "Qwen2Config", **WIDE),
     _hub("models.gemma.modeling_gemma.GemmaMLP", f"GemmaConfig({_wide('')})", "GemmaConfig", **WIDE),
     _hub("models.phi.modeling_phi.PhiMLP", f"PhiConfig({_wide('')})", "PhiConfig", **WIDE),
-    _hub("models.clip.modeling_clip.CLIPMLP", f"CLIPVisionConfig({_wide(', num_attention_heads=1')})", "CLIPVisionConfig", **WIDE),
+    _hub("models.clip.modeling_clip.CLIPMLP", f"CLIPVisionConfig({_wide(ONE_HEAD)})", "CLIPVisionConfig", **WIDE),
     _hub("models.siglip.modeling_siglip.SiglipMLP", f"SiglipVisionConfig({_wide('')})", "SiglipVisionConfig", **WIDE),
     _hub("models.bert.modeling_bert.BertIntermediate", f"BertConfig({_wide('')})", "BertConfig",
          rule={"kind": "last", "to": "wide"}, **WIDE),

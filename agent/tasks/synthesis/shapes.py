@@ -44,7 +44,7 @@ def fits(operator: Operator, shape: Shape, picks: Picks) -> bool:
 
 def _divides(kind: str, shape: Shape, picks: Picks) -> bool:
     if kind == "pixel_shuffle":
-        return shape[1] % picks["factor"] ** 2 == 0
+        return bool(shape[1] % picks["factor"] ** 2 == 0)
     if kind == "pixel_unshuffle":
         return all(size % picks["factor"] == 0 for size in shape[2:])
     if kind == "halve":
@@ -105,7 +105,7 @@ def flops(operator: Operator, shape: Shape, picks: Picks) -> float:
     if operator.family == "convolution":
         touched = math.prod(shape) if kind == "conv_transpose" else math.prod(made)
         channels = 1 if operator.rule.get("depthwise") else picks["out"] if kind == "conv_transpose" else shape[1]
-        return 2.0 * touched * channels * picks["kernel"] ** len(shape[2:])
+        return 2.0 * touched * channels * float(picks["kernel"]) ** len(shape[2:])
     if operator.family == "recurrence":
         return float(_GATES[operator.base] * rows * picks["out"] * (last + picks["out"]))
     if operator.family == "matrix product":

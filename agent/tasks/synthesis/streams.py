@@ -75,13 +75,16 @@ class Stream:
         return not self.full and self.number >= self.limit
 
     def wanted(self, reports: Mapping[str, CandidateReport], count: int) -> list[Candidate]:
-        """The next candidates to be examined, at most `count`, those that are certain to be dropped left out."""
+        """The next candidates to be examined, at most `count`, as many as will probably fill the quota."""
         found: list[Candidate] = []
-        number = self.number
-        while len(found) < count and number < self.limit:
-            candidate = self._pending(number, reports)
+        share = (len(self.kept) + 4) / (self.number + 5)
+        likely, number = float(len(self.kept)), self.number
+        while likely < self.quota and len(found) < count and number < self.limit:
+            candidate, report = self._tries(number, reports)
             if candidate is not None and candidate.mark not in self._marks:
-                found.append(candidate)
+                if report is None:
+                    found.append(candidate)
+                likely += share if report is None else report.status == "admitted"
             number += 1
         return found
 
@@ -120,10 +123,6 @@ class Stream:
                 return candidate, report
             factor *= FACTORS[report.code]
         return candidate, report
-
-    def _pending(self, number: int, reports: Mapping[str, CandidateReport]) -> Candidate | None:
-        candidate, report = self._tries(number, reports)
-        return candidate if report is None else None
 
     def _decide(self, number: int, reports: Mapping[str, CandidateReport]) -> Kept | Dropped | None:
         first = self._candidate(number, 0, 1.0)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +21,9 @@ from agent.tasks.synthesis.mix import KINDS, TRANSFORMERS, quotas
 from agent.tasks.synthesis.operators import DATA, Catalogue
 from agent.tasks.synthesis.streams import Kept, Stream
 
-BATCH: Final = 48
-PASSING: Final = 0.5  # share of candidates that is expected to pass while nothing is known yet
+BATCH: Final = 64
+# Facts of the examination that are the same every time.
+COUNTED: Final = ("parameters", "inputs", "outputs", "operators", "traffic_bytes", "compulsory_bytes")
 GENERATION: Final = 1  # grows with every change that makes other candidates from the same seed
 
 
@@ -157,10 +157,9 @@ def _fill(streams: Sequence[Stream], examiner: Examiner, journal: Journal, how: 
             stream.settle(journal.reports)
         for stream in streams:
             if stream.exhausted:
-                raise ConfigError(
-                    f"only {len(stream.kept)} of {stream.quota} tasks of kind {stream.kind} in {stream.number} candidates",
-                    hint="ask for fewer, or for another --mix",
-                )
+                found = f"only {len(stream.kept)} of {stream.quota} tasks of kind {stream.kind}"
+                hint = "ask for fewer, or for another --mix"
+                raise ConfigError(f"{found} in {stream.number} candidates", hint=hint)
         batch = _batch(streams, journal.reports)
         if not batch:
             return examined
@@ -180,10 +179,8 @@ def _batch(streams: Sequence[Stream], reports: Mapping[str, CandidateReport]) ->
     """The next candidates of all streams, as many as are likely to be needed."""
     batch: list[Candidate] = []
     for stream in sorted(streams, key=lambda stream: stream.quota - len(stream.kept), reverse=True):
-        missing = stream.quota - len(stream.kept)
-        if missing and len(batch) < BATCH:
-            share = (len(stream.kept) + 1) / (stream.number + 2) if stream.number > 8 else PASSING
-            batch += stream.wanted(reports, min(BATCH - len(batch), round(missing / share) + 1))
+        if not stream.full and len(batch) < BATCH:
+            batch += stream.wanted(reports, BATCH - len(batch))
     return list({candidate.examined_sha256: candidate for candidate in batch}.values())
 
 
@@ -206,7 +203,7 @@ def row(kept: Kept, result: Synthesized) -> dict[str, Any]:
     candidate, request = kept.candidate, result.request
     nearest_one = kept.nearest and {"name": kept.nearest.name, "similarity": kept.nearest.similarity}
     facts = kept.report.facts
-    known = {name: facts[name] for name in ("parameters", "inputs", "outputs", "operators") if name in facts}
+    known = {name: facts[name] for name in COUNTED if name in facts}
     return {
         "task_id": candidate.id,
         "ops": list(candidate.ops),
@@ -223,7 +220,7 @@ def row(kept: Kept, result: Synthesized) -> dict[str, Any]:
             "filtered_as": "cpu-sized twin" if request.twin else request.target,
             "twin_sha256": candidate.examined_sha256 if request.twin else None,
             "nearest": nearest_one,
-            **({} if request.twin else known | {"traffic_bytes": facts.get("traffic_bytes")}),
+            **({} if request.twin else known),
         },
     }
 
@@ -277,6 +274,6 @@ def _replace(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.part")
     try:
         temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError as error:
         raise RecordError(f"cannot write {path}: {error.strerror}", full=True) from error

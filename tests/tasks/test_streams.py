@@ -1,0 +1,96 @@
+"""Which candidates become the set: the first that pass, in order, whatever came in which batch."""
+
+import random
+
+import pytest
+
+from agent.errors import ConfigError
+from agent.judging.reports import Reason
+from agent.tasks.admission.examiner import CandidateReport
+from agent.tasks.synthesis.candidate import Source
+from agent.tasks.synthesis.journal import Journal
+from agent.tasks.synthesis.operators import catalogue
+from agent.tasks.synthesis.streams import BENCHMARK, DUPLICATE, Stream
+
+
+def report(text: str, code: str = "", flag: str = "") -> CandidateReport:
+    reasons = (Reason(code=code, detail="because"),) if code else ()
+    flags = (Reason(code=flag, detail="seen"),) if flag else ()
+    return CandidateReport(
+        id=text, status="refused" if code else "admitted", stage="controls", reasons=reasons, flags=flags
+    )
+
+
+def verdict(sha256: str) -> CandidateReport:
+    """What an examination of this text finds, made up from its hash."""
+    place = int(sha256[:4], 16) % 10
+    codes = {0: "task.unjudgeable", 1: "task.too_fast", 2: "task.too_slow"}
+    return report(sha256, codes.get(place, ""), "task.lost_work" if place == 3 else "")
+
+
+def filled(batch: int, *, shuffle: int) -> Stream:
+    stream = Stream("torch#2", 25, Source(5, "cpu", catalogue()), lambda _: None)
+    reports: dict[str, CandidateReport] = {}
+    for _ in range(200):
+        stream.settle(reports)
+        if stream.full:
+            return stream
+        wanted = stream.wanted(reports, batch)
+        random.Random(shuffle).shuffle(wanted)
+        for candidate in wanted[: max(1, len(wanted) // 2)]:
+            reports[candidate.examined_sha256] = verdict(candidate.examined_sha256)
+    raise AssertionError("never full")
+
+
+def test_the_set_does_not_depend_on_batches() -> None:
+    one, other = filled(3, shuffle=1), filled(40, shuffle=2)
+    assert [kept.candidate.text for kept in one.kept] == [kept.candidate.text for kept in other.kept]
+    assert one.funnel() == other.funnel() and one.rescaled == other.rescaled > 0
+    assert one.funnel()["task.unjudgeable"] and one.funnel()["task.lost_work"]
+
+
+def test_what_is_out_of_band_is_tried_with_other_sizes() -> None:
+    source = Source(5, "cpu", catalogue())
+    stream = Stream("torch#1", 1, source, lambda _: None)
+    (first,) = stream.wanted({}, 1)
+    reports = {first.examined_sha256: report("a", "task.too_fast")}
+    second = stream.wanted(reports, 1)[0]
+    assert (second.number, second.attempt) == (first.number, 1)
+    assert second.text != first.text and second.mark == first.mark
+    reports[second.examined_sha256] = report("b")
+    stream.settle(reports)
+    assert stream.full and stream.kept[0].candidate.attempt == 1
+
+
+def test_near_duplicates_and_what_is_near_the_benchmark_are_dropped() -> None:
+    from agent.export.similarity import Nearest
+
+    stream = Stream("torch#1", 60, Source(5, "cpu", catalogue()), lambda _: None)
+    reports: dict[str, CandidateReport] = {}
+    while not stream.full:
+        for candidate in stream.wanted(reports, 100):
+            reports[candidate.examined_sha256] = report("x")
+        stream.settle(reports)
+    marks = [kept.candidate.mark for kept in stream.kept]
+    assert len(set(marks)) == len(marks) and stream.funnel()[DUPLICATE] > 0
+    near = Stream("torch#1", 1, Source(5, "cpu", catalogue()), lambda _: Nearest("level1/19_ReLU.py", 0.95))
+    near.settle({})
+    assert near.funnel()[BENCHMARK] == near.number > 100 and near.exhausted
+
+
+def test_the_journal_goes_on_after_a_torn_line_and_refuses_another_set(tmp_path) -> None:
+    path = tmp_path / "set.jsonl.journal.jsonl"
+    journal = Journal(path, {"seed": 1})
+    journal.add("a" * 64, report("a"))
+    journal.add("b" * 64, report("b", "task.raises"))
+    torn = path.read_bytes()[:-30]
+    path.write_bytes(torn)
+    again = Journal(path, {"seed": 1})
+    assert set(again.reports) == {"a" * 64}
+    again.add("b" * 64, report("b"))
+    assert Journal(path, {"seed": 1}).reports == {"a" * 64: report("a"), "b" * 64: report("b")}
+    with pytest.raises(ConfigError, match="seed differ"):
+        Journal(path, {"seed": 2})
+    path.write_text("something else\n")
+    with pytest.raises(ConfigError, match="no journal"):
+        Journal(path, {"seed": 1})
