@@ -2,6 +2,7 @@
 needs.
 """
 
+import sys
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ class Allowed(torch.nn.Module):  # type: ignore[misc] # torch is not typed here
             torch.bool,
         ):
             _allocate(dtype)
+        _count(leaves[0] if leaves else torch.empty(2, 3))
         return torch.empty(8)
 
 
@@ -57,6 +59,21 @@ def _allocate(dtype: torch.dtype) -> None:
     torch.empty(1, dtype=dtype).item()
     torch.empty(4, 6, dtype=dtype, memory_format=torch.contiguous_format).resize_(6, 4)
     torch.empty(2, 3, 4, 5, dtype=dtype, memory_format=torch.channels_last)
+
+
+def _count(leaf: torch.Tensor) -> None:
+    """Sizes by NumPy, where there is one: its scalars and small reductions of shapes compute no output."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return
+    shape = (*leaf.shape, 2, 3)
+    for size in (numpy.prod(shape), numpy.sum(shape), numpy.max(shape), numpy.min(shape), numpy.cumsum(shape)[-1]):
+        int(size), float(size), numpy.ceil(size / 64), numpy.floor(size / 64), numpy.sqrt(float(size)), numpy.log2(size + 1)
+    numpy.asarray(shape) // 2, numpy.array(shape) * 4 + 1, numpy.float32(1.5) * numpy.float32(2.0), numpy.int64(7) // 2
+    numpy.float64(2.0) ** 0.5, numpy.exp(1.0), numpy.finfo(numpy.float32).eps
+    numpy.arange(4), numpy.zeros(4), numpy.empty(4)
+    if leaf.device.type == "cpu" and leaf.dtype in (torch.float32, torch.float64, torch.int32, torch.int64):
+        leaf.detach().numpy().shape, leaf.detach().numpy().ctypes.data
 
 
 def _look(leaf: torch.Tensor) -> None:
