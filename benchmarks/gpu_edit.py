@@ -1,0 +1,237 @@
+"""How long building, verifying and judging take after an edit: `python benchmarks/gpu_edit.py [--target cpu]`.
+
+Covers builds from nothing but the warmed cache (a kernel with a launcher; the same kernel with a pybind binding), a
+build and a whole judgement (baselines cached) after a change of one kernel, and verifying in a sandbox that runs
+already. Does not cover what a model needs to think. Settings come from agent.toml in the current folder.
+"""
+
+import argparse
+import contextlib
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from agent.batch.leases import DevicePool  # noqa: E402
+from agent.config import Config, default_files, load_config  # noqa: E402
+from agent.judging.cache import warm  # noqa: E402
+from agent.judging.judge import judge_submission  # noqa: E402
+from agent.judging.sandboxes import judging_sandbox  # noqa: E402
+from agent.judging.tool_runs import Rules, Target, run_verify  # noqa: E402
+from agent.sandbox.base import CACHE, TOOLS, WORKSPACE, Sandbox  # noqa: E402
+from agent.tasks.task import Task, load_task  # noqa: E402
+
+MODEL = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.sigmoid(x) * x + 0.5
+
+
+def get_inputs():
+    return [torch.randn(ROWS, 4096)]
+
+
+def get_init_inputs():
+    return []
+"""
+KERNEL = {
+    "cuda": """#include <cuda_runtime.h>
+#include <cstdint>
+__global__ void swish_kernel(const float* x, float* y, int64_t n) {
+  const int64_t at = (blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x) * 4;
+  if (at >= n) return;
+  const float4 v = *reinterpret_cast<const float4*>(x + at);
+  *reinterpret_cast<float4*>(y + at) = make_float4(v.x / (1.0f + expf(-v.x)) + 0.5f, v.y / (1.0f + expf(-v.y)) + 0.5f,
+                                                   v.z / (1.0f + expf(-v.z)) + 0.5f, v.w / (1.0f + expf(-v.w)) + 0.5f);
+}
+extern "C" void swish_launch(const float* x, float* y, int64_t n, cudaStream_t stream) {
+  swish_kernel<<<(n / 4 + 255) / 256, 256, 0, stream>>>(x, y, n);
+}
+""",
+    "cpu": """#include <cmath>
+#include <cstdint>
+extern "C" void swish_launch(const float* x, float* y, int64_t n) {
+#pragma omp parallel for simd
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] / (1.0f + std::exp(-x[i])) + 0.5f;
+}
+""",
+}
+STREAM = {"cuda": (", cudaStream_t stream", ", stream"), "cpu": ("", "")}
+LAUNCHER = """#include "../launcher.h"
+static void swish(const float* x, float* y, int64_t n{declared}) {{ swish_launch(x, y, n{passed}); }}
+REGISTER_LAUNCHER(swish);
+"""
+BINDING = {
+    "cuda": """#include <torch/types.h>
+#include <torch/csrc/utils/pybind.h>
+#include <c10/cuda/CUDAStream.h>
+#include "../binding_registry.h"
+extern "C" void swish_launch(const float* x, float* y, int64_t n, cudaStream_t stream);
+static void swish(torch::Tensor x, torch::Tensor y, int64_t n) {
+  swish_launch(x.data_ptr<float>(), y.data_ptr<float>(), n, c10::cuda::getCurrentCUDAStream().stream());
+}
+static void register_swish(pybind11::module& m) { m.def("swish", &swish); }
+REGISTER_BINDING(swish, register_swish);
+""",
+    "cpu": """#include <torch/types.h>
+#include <torch/csrc/utils/pybind.h>
+#include "../binding_registry.h"
+extern "C" void swish_launch(const float* x, float* y, int64_t n);
+static void swish(torch::Tensor x, torch::Tensor y, int64_t n) {
+  swish_launch(x.data_ptr<float>(), y.data_ptr<float>(), n);
+}
+static void register_swish(pybind11::module& m) { m.def("swish", &swish); }
+REGISTER_BINDING(swish, register_swish);
+""",
+}
+MODEL_NEW = """import torch
+import torch.nn as nn
+
+import {module}
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        {module}.swish(x, y, x.numel())
+        return y
+"""
+
+
+def submission(folder: Path, target: Target, *, binding: bool) -> Path:
+    (folder / "kernels").mkdir(parents=True)
+    suffix = "cu" if target == "cuda" else "cpp"
+    kernel = KERNEL[target]
+    if binding:
+        (folder / "kernels" / "swish_binding.cpp").write_text(BINDING[target])
+    else:
+        declared, passed = STREAM[target]
+        kernel += LAUNCHER.format(declared=declared, passed=passed)
+    (folder / "kernels" / f"swish.{suffix}").write_text(kernel)
+    (folder / "model_new.py").write_text(MODEL_NEW.format(module=f"{target}_extension"))
+    for path in (folder, folder / "kernels"):
+        path.chmod(0o755)
+    return folder
+
+
+def edit(folder: Path, number: int) -> None:
+    """A change that the compiler cannot skip."""
+    for path in (folder / "kernels").glob("swish.c*"):
+        first = path.read_text().splitlines()
+        path.write_text(
+            "\n".join([*(line for line in first if not line.startswith("// edit")), f"// edit {number}", ""])
+        )
+
+
+@contextlib.contextmanager
+def device(config: Config) -> Iterator[dict[str, str]]:
+    if config.judge.target == "cpu":
+        yield {}
+        return
+    with DevicePool.of_machine("cuda").for_job().lease(leave=lambda: False) as variables:
+        yield dict(variables or {})
+
+
+def build(sandbox: Sandbox, target: Target, *flags: str) -> dict:
+    argv = [sandbox.python, "-I", f"{TOOLS}/build.py", "--workspace", WORKSPACE, "--target", target, "--cache", CACHE]
+    done = sandbox.exec([*argv, *flags], timeout_s=300)
+    report = json.loads(done.stdout.text())
+    if report["status"] != "built":
+        sys.exit(f"the build failed: {report['reasons']} {report['log_tail'][-500:]}")
+    return report
+
+
+def timed_builds(config: Config, task: Task, folder: Path, target: Target, repeats: int) -> None:
+    for name, binding in (("launcher", False), ("pybind binding", True)):
+        work = submission(folder / name.replace(" ", "-"), target, binding=binding)
+        with judging_sandbox(config, target=target, workspace=work, cache=warm(config, task)) as sandbox:
+            cold = [build(sandbox, target, "--fresh")["seconds"] for _ in range(repeats)]
+            build(sandbox, target)
+            edited = []
+            for number in range(repeats):
+                edit(work, number)
+                edited.append(build(sandbox, target)["seconds"])
+        print(f"build from the warmed cache, {name}: {statistics.median(cold):.1f} s", flush=True)
+        print(f"build after an edit of the kernel, {name}: {statistics.median(edited):.1f} s", flush=True)
+
+
+def timed_verify(config: Config, task: Task, folder: Path, target: Target, repeats: int) -> None:
+    work = folder / "launcher"
+    with judging_sandbox(config, target=target, workspace=work, cache=warm(config, task)) as sandbox:
+        walls = []
+        for _ in range(repeats + 1):
+            began = time.monotonic()
+            report = run_verify(sandbox, task, Rules.of(config.judge, target=target), timeout_s=300)
+            walls.append(time.monotonic() - began)
+            if report.status != "verified":
+                sys.exit(f"verify: {report.status}: {report.reasons}")
+    print(
+        f"verify alone, in a running sandbox: {statistics.median(walls[1:]):.1f} s (first {walls[0]:.1f} s)", flush=True
+    )
+
+
+def timed_judgements(config: Config, task: Task, folder: Path, repeats: int) -> None:
+    for name in ("launcher", "pybind-binding"):
+        walls = []
+        for number in range(repeats + 1):
+            edit(folder / name, 100 + number)
+            began = time.monotonic()
+            with device(config) as variables:
+                verdict = judge_submission(config, task, folder / name, variables=variables)
+            walls.append(time.monotonic() - began)
+            if verdict.verdict != "accepted":
+                sys.exit(f"judge: {verdict.verdict}: {verdict.reasons}")
+        ratios = {key: round(value.ratio, 3) for key, value in (verdict.speedup or {}).items()}
+        print(
+            f"edit to verdict, {name}: {statistics.median(walls[1:]):.1f} s (first {walls[0]:.1f} s), {ratios}",
+            flush=True,
+        )
+
+
+def told(walls: list[float]) -> str:
+    return f"{statistics.median(walls[1:]):.1f} s (first {walls[0]:.1f} s)"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=8192)
+    parser.add_argument("--only", choices=("builds", "verify", "judge"), action="append")
+    flags = parser.parse_args()
+    config = load_config(files=default_files(Path.cwd()), flags={"judge.target": flags.target})
+    folder = Path(tempfile.mkdtemp(prefix="gpu-edit-"))
+    folder.chmod(0o755)
+    try:
+        (folder / "model.py").write_text(MODEL.replace("ROWS", str(flags.rows)))
+        task = load_task(folder / "model.py")
+        steps = flags.only or ["builds", "verify", "judge"]
+        began = time.monotonic()
+        warm(config, task)
+        print(f"cache for target {flags.target} filled in {time.monotonic() - began:.1f} s", flush=True)
+        if "builds" in steps:
+            timed_builds(config, task, folder, flags.target, flags.repeats)
+        else:
+            submission(folder / "launcher", flags.target, binding=False)
+            submission(folder / "pybind-binding", flags.target, binding=True)
+        if "verify" in steps:
+            timed_verify(config, task, folder, flags.target, flags.repeats)
+        if "judge" in steps:
+            timed_judgements(config, task, folder, flags.repeats)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
