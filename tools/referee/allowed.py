@@ -68,7 +68,7 @@ def _count(leaf: torch.Tensor) -> None:
         return
     shape = (*leaf.shape, 2, 3)
     for size in (numpy.prod(shape), numpy.sum(shape), numpy.max(shape), numpy.min(shape), numpy.cumsum(shape)[-1]):
-        int(size), float(size), numpy.ceil(size / 64), numpy.floor(size / 64), numpy.sqrt(float(size)), numpy.log2(size + 1)
+        int(size), float(size), numpy.ceil(size / 64), numpy.floor(size / 64), numpy.sqrt(float(size))
     numpy.asarray(shape) // 2, numpy.array(shape) * 4 + 1, numpy.float32(1.5) * numpy.float32(2.0), numpy.int64(7) // 2
     numpy.float64(2.0) ** 0.5, numpy.exp(1.0), numpy.finfo(numpy.float32).eps
     numpy.arange(4), numpy.zeros(4), numpy.empty(4)
