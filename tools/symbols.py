@@ -40,6 +40,11 @@ _VENDOR: Final = re.compile(
     r"[sdcz](?:gemm|gemv|axpy|dot|ger|scal|symm|syrk|trsm|getrf|geqrf|gesv|potrf)_$|openblas|nnp_|xnn_|pytorch_q8"
 )
 _CUDA_VENDOR: Final = re.compile(r"cublas|cudnn")
+# The paper's exception on target cuda: cuBLAS for GEMM, cuDNN for convolution, and what describes their arguments.
+CUDA_ALLOWED: Final = re.compile(
+    r"cublas(Lt)?(Create|Destroy|Set|Get|Logger|Heuristics|Matmul|Matrix|Status)|cublas\w*[Gg]em[mv]|"
+    r"cudnn(Create|Destroy|Set|Get)(_v\d+|$|Stream|Tensor|Filter|Convolution|Error|Version|Property)|cudnn\w*Convolution"
+)
 _CUDA_OTHER: Final = re.compile(r"cufft|cusparse|cusolver|curand|nccl|cutensor|nvrtc|cuModuleLoad|cuLibraryLoad")
 _SYSTEM: Final = re.compile(
     r"(dlopen|dlsym|dlvsym|dlmopen|dladdr1?|dl_iterate_phdr|system|popen|v?fork|clone3?|exec[lv]\w*|posix_spawn\w*|ptrace|"
@@ -148,7 +153,7 @@ def classify(symbol: str, *, target: str = "cpu") -> tuple[str, str]:
     if _VENDOR.match(plain) or _CUDA_OTHER.match(plain):
         return "vendor_library", plain
     if _CUDA_VENDOR.match(plain):
-        return ("allowed" if target == "cuda" else "vendor_library"), plain
+        return ("allowed" if target == "cuda" and CUDA_ALLOWED.match(plain) else "vendor_library"), plain
     for kind, pattern in (
         ("system_call", _SYSTEM),
         ("thread", _THREAD),

@@ -33,11 +33,11 @@ class Interval:
         }
 
 
-def interval(ratios: list[float]) -> Interval:
+def interval(ratios: list[float], *, resamples: int = RESAMPLES) -> Interval:
     """Ratios must be finite and positive; the seed is fixed, so that the same samples give the same interval."""
     if not ratios or not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
         raise ValueError("ratios must be finite and positive")
     generator = random.Random(0)
-    medians = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(RESAMPLES))
-    low, high = medians[int(0.025 * RESAMPLES)], medians[int(0.975 * RESAMPLES) - 1]
+    medians = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(resamples))
+    low, high = medians[int(0.025 * resamples)], medians[int(0.975 * resamples) - 1]
     return Interval(ratio=statistics.median(ratios), low=low, high=high)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 
-from referee import memory, protocol, seal, tree
+from referee import memory, protocol, seal, stores, tree
 from referee.arena import Arena
 from referee.launch import Look, Nursery, Window, Worker
 from referee.outcome import Rejected
@@ -185,7 +185,7 @@ def run(
 ) -> Answer:
     """Release the batch and take the answer apart; the worker is stopped afterwards."""
     nonce = os.urandom(16).hex()
-    taker = _seal_taker(worker.store, batch.count) if isinstance(worker.store, memory.DeviceMemory) else None
+    taker = _seal_taker(worker.store, batch.count) if isinstance(worker.store, stores.DeviceMemory) else None
     window = worker.window(nonce=nonce, log=log, timeout_s=timeout_s, seal=taker, look=look)
     fields = window.reply.fields
     if fields.get("nonce") != nonce:
@@ -224,11 +224,11 @@ def _checked_kernels(kernels: Any) -> list[tuple[str, int, float]]:
 def empty_window(worker: Worker) -> Window:
     """What the protocol itself takes: a trusted worker that fills a few bytes instead of running a batch."""
     nonce = os.urandom(16).hex()
-    taker = _seal_taker(worker.store, 1) if isinstance(worker.store, memory.DeviceMemory) else None
+    taker = _seal_taker(worker.store, 1) if isinstance(worker.store, stores.DeviceMemory) else None
     return worker.window(nonce=nonce, log=False, idle=True, timeout_s=PREPARE_LIMIT_S, seal=taker)
 
 
-def _seal_taker(store: memory.DeviceMemory, items: int) -> Callable[[protocol.Received], seal.Seal]:
+def _seal_taker(store: stores.DeviceMemory, items: int) -> Callable[[protocol.Received], seal.Seal]:
     lots = seal.Lots()
 
     def take(reply: protocol.Received) -> seal.Seal:
@@ -252,7 +252,7 @@ def _check_device(reply: protocol.Received) -> None:
 
 def check_seal(worker: Worker, answer: Answer) -> None:
     """After the outputs were read: nothing was written since the clock ended (device memory only)."""
-    if not isinstance(worker.store, memory.DeviceMemory):
+    if not isinstance(worker.store, stores.DeviceMemory):
         return
     if seal.broken(worker.store, answer.window.sealed):
         raise Rejected(
@@ -264,13 +264,13 @@ def check_seal(worker: Worker, answer: Answer) -> None:
 
 def computed_early(worker: Worker, answer: Answer, eve: seal.Eve) -> int:
     """Pieces of the outputs that were there before the clock started."""
-    assert isinstance(worker.store, memory.DeviceMemory)
+    assert isinstance(worker.store, stores.DeviceMemory)
     return seal.early(worker.store, eve, sorted(_output_spans(answer)))
 
 
 def overwrite_outputs(worker: Worker, answer: Answer) -> None:
     """What a trusted worker computed must not lie in device memory while a submission runs (handles can be guessed)."""
-    if not isinstance(worker.store, memory.DeviceMemory):
+    if not isinstance(worker.store, stores.DeviceMemory):
         return
     sizes = [layout["bytes"] for layout in tree.tensors_of(answer.spec)]
     for at, pointer in enumerate(answer.pointers):
@@ -321,7 +321,7 @@ def input_changed(worker: Worker, batch: Batch, answer: Answer, index: int) -> l
 
 
 def _no_memory(worker: Worker, error: memory.Unreadable) -> Rejected:
-    if isinstance(worker.store, memory.DeviceMemory):
+    if isinstance(worker.store, stores.DeviceMemory):
         return _not_on_device(error)
     return Rejected("tamper.tensor_subclass", f"an output tensor has no memory behind it: {error}")
 

@@ -318,6 +318,8 @@ class Nursery:
             self.ready = True
 
     def fork(self, name: str) -> Worker:
+        from referee import stores  # it needs torch, which the template imports meanwhile
+
         self.wait()
         ours, theirs = socket.socketpair()
         errors, errors_in = os.pipe()
@@ -332,7 +334,7 @@ class Nursery:
             name=name,
             pid=pid,
             channel=ours,
-            store=memory.HostMemory(descriptor) if self.target == "cpu" else memory.DeviceMemory(),
+            store=stores.HostMemory(descriptor) if self.target == "cpu" else stores.DeviceMemory(),
             descriptors=(descriptor,) if table is None else (descriptor, table),
             maps=os.open(f"/proc/{pid}/maps", os.O_RDONLY | os.O_CLOEXEC),
             table=table,

@@ -1,14 +1,13 @@
-"""Reads and writes a stopped worker's memory: host memory through /proc/PID/mem, device memory through IPC handles."""
+"""What the referee can do with a stopped worker's memory; how, for host and device memory, stands in stores.py.
 
-import bisect
-import ctypes
+Without torch: the template process is started before this one has imported it.
+"""
+
 import os
-from collections.abc import Iterable
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-
-CHUNK: Final = 1 << 30
+if TYPE_CHECKING:
+    import torch
 
 # (base address, bytes, IPC handle in hexadecimal) of an allocation in device memory, as its owner names it.
 Segment = tuple[int, int, str]
@@ -22,8 +21,8 @@ class Memory(Protocol):
     """Where a worker's tensors lie. Contents are one-dimensional uint8 tensors; what `read` returns is a copy."""
 
     def learn(self, segments: Any) -> None: ...
-    def read(self, address: int, count: int) -> torch.Tensor: ...
-    def write(self, address: int, data: torch.Tensor) -> None: ...
+    def read(self, address: int, count: int) -> "torch.Tensor": ...
+    def write(self, address: int, data: "torch.Tensor") -> None: ...
     def flush(self) -> None: ...
 
 
@@ -32,116 +31,3 @@ def open_memory(pid: int) -> int:
     for others and for itself.
     """
     return os.open(f"/proc/{pid}/mem", os.O_RDWR | os.O_CLOEXEC)
-
-
-class HostMemory:
-    """Another process's memory through a descriptor that was opened while it was still harmless."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def learn(self, segments: Any) -> None:
-        """Host memory needs no handles."""
-
-    def read(self, address: int, count: int) -> torch.Tensor:
-        if not count:
-            return torch.empty(0, dtype=torch.uint8)
-        raw = bytearray(count)
-        view = memoryview(raw)
-        at = 0
-        while at < count:
-            try:
-                got = os.preadv(self._descriptor, [view[at : at + CHUNK]], address + at)
-            except (OSError, OverflowError) as error:
-                raise Unreadable(f"{count} bytes at {address:#x}") from error
-            if not got:
-                raise Unreadable(f"{count} bytes at {address:#x}")
-            at += got
-        return torch.frombuffer(raw, dtype=torch.uint8)
-
-    def write(self, address: int, data: torch.Tensor) -> None:
-        view = _buffer_of(data)
-        at = 0
-        while at < len(view):
-            try:
-                put = os.pwrite(self._descriptor, view[at : at + CHUNK], address + at)
-            except (OSError, OverflowError) as error:
-                raise Unreadable(f"{len(view)} bytes at {address:#x}") from error
-            if not put:
-                raise Unreadable(f"{len(view)} bytes at {address:#x}")
-            at += put
-
-    def flush(self) -> None:
-        """Every write is done when it returns."""
-
-
-def _buffer_of(data: torch.Tensor) -> memoryview:
-    """The tensor's bytes without a copy; valid while the tensor lives."""
-    assert data.is_contiguous() and data.dtype is torch.uint8
-    count = data.numel()
-    return memoryview((ctypes.c_char * count).from_address(data.data_ptr())).cast("B") if count else memoryview(b"")
-
-
-class DeviceMemory:
-    """Another process's device memory, allocation by allocation, mapped into this process.
-
-    A handle that the worker makes up opens nothing, or memory in which nothing that it wants is left: what trusted
-    workers computed is overwritten before the submission runs (see `timing`).
-    """
-
-    def __init__(self) -> None:
-        self._segments: dict[int, tuple[int, str, int, torch.Tensor]] = {}  # base: bytes, handle, where, view
-        self._bases: list[int] = []
-
-    def learn(self, segments: Any) -> None:
-        """Map what is new; a base whose handle has changed is another allocation than before."""
-        from referee import cuda_driver
-
-        for base, size, handle in _checked(segments):
-            known = self._segments.get(base)
-            if known is not None and known[:2] == (size, handle):
-                continue
-            try:
-                if known is not None:
-                    cuda_driver.close_handle(known[2])
-                where = cuda_driver.open_handle(bytes.fromhex(handle))
-            except (cuda_driver.CudaError, ValueError) as error:
-                raise Unreadable(f"device memory at {base:#x}: {error}") from error
-            self._segments[base] = (size, handle, where, cuda_driver.view(where, size))
-        self._bases = sorted(self._segments)
-
-    def spans(self) -> list[tuple[int, int]]:
-        """All allocations that the worker has named."""
-        return [(base, base + self._segments[base][0]) for base in self._bases]
-
-    def part(self, address: int, count: int) -> torch.Tensor:
-        """The worker's own bytes, not a copy."""
-        at = bisect.bisect_right(self._bases, address) - 1
-        if at >= 0:
-            base = self._bases[at]
-            size, _, _, view = self._segments[base]
-            if address + count <= base + size:
-                return view[address - base : address - base + count]
-        raise Unreadable(f"{count} bytes of device memory at {address:#x}")
-
-    def read(self, address: int, count: int) -> torch.Tensor:
-        return self.part(address, count).clone() if count else torch.empty(0, dtype=torch.uint8, device="cuda")
-
-    def write(self, address: int, data: torch.Tensor) -> None:
-        if data.numel():
-            self.part(address, data.numel()).copy_(data)
-
-    def flush(self) -> None:
-        torch.cuda.synchronize()
-
-
-def _checked(segments: Any) -> Iterable[Segment]:
-    """What a worker says about its allocations, one by one."""
-    if not isinstance(segments, list):
-        return
-    for entry in segments:
-        match entry:
-            case [int(base), int(size), str(handle)] if base > 0 and 0 < size < 1 << 42:
-                yield base, size, handle
-            case _:
-                raise Unreadable("an allocation of device memory is described by something else")

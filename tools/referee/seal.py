@@ -17,7 +17,7 @@ from typing import Final
 
 import torch
 
-from referee.memory import DeviceMemory
+from referee.stores import DeviceMemory
 
 SAMPLES: Final = 16
 SAMPLE_BYTES: Final = 4096

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from symbols import CUDA_ALLOWED
+
 from scanning.allowed import COMPUTE, NATIVE
 
 Finding = dict[str, str]
@@ -131,8 +133,7 @@ def _torch(code: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _beyond_cuda(code: str) -> list[tuple[int, str, str]]:
-    other_cudnn = r"cudnn(?!\w*(?:onv|reate|estroy|et|elper|andle|tatus|ata|ilter|ensor))"
-    pattern = rf"\b(?:cufft|cusparse|cusolver|curand|{other_cudnn})\w*\s*\("
+    pattern = rf"\b(?:cufft|cusparse|cusolver|curand|(?!{CUDA_ALLOWED.pattern})cu(?:dnn|blas))\w*\s*\("
     found = re.finditer(pattern, code)
     return [
         (m.start(), "policy.vendor_library", f"{_shown(m)}: only cuBLAS for GEMM and cuDNN for convolution")
