@@ -1,4 +1,4 @@
-"""Decides what `--target auto` means on this machine, and which targets this version can judge."""
+"""Decides what `--target auto` means on this machine."""
 
 from pathlib import Path
 from typing import Final
@@ -7,12 +7,10 @@ from agent.config import JudgeConfig
 from agent.judging.tool_runs import Target
 
 NVIDIA_CONTROL: Final = Path("/dev/nvidiactl")
-# Kernels for target cuda are built; reading their outputs from device memory is not part of this version.
-JUDGED: Final = ("cpu",)
 
 
 def resolve_target(config: JudgeConfig) -> Target:
-    """cuda where there is an NVIDIA driver and it can be judged, else cpu; what was asked for is taken as it is."""
+    """cuda where there is an NVIDIA driver, else cpu; what was asked for is taken as it is."""
     if config.target != "auto":
         return config.target
-    return "cuda" if "cuda" in JUDGED and NVIDIA_CONTROL.exists() else "cpu"
+    return "cuda" if NVIDIA_CONTROL.exists() else "cpu"

@@ -53,7 +53,7 @@ class SearchKind(StrEnum):
     beam = "beam"
 
 
-TargetOption = Annotated[Target | None, typer.Option(help="auto: cpu, as long as cuda cannot be judged.")]
+TargetOption = Annotated[Target | None, typer.Option(help="auto: cuda where there is an NVIDIA GPU, else cpu.")]
 PolicyOption = Annotated[Policy | None, typer.Option(help="strict: own kernels only; open: whatever computes.")]
 PrecisionOption = Annotated[Precision | None, typer.Option(help="Arithmetic allowed to both sides.")]
 RewardOption = Annotated[

@@ -69,10 +69,8 @@ def test_targets_are_taken_as_asked_for() -> None:
     assert resolve_target(JudgeConfig(target="cpu")) == "cpu"
 
 
-def test_auto_is_a_target_that_can_be_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_cuda_where_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target, "NVIDIA_CONTROL", tmp_path)
-    assert resolve_target(JudgeConfig()) in target.JUDGED
-    monkeypatch.setattr(target, "JUDGED", ("cpu", "cuda"))
     assert resolve_target(JudgeConfig()) == "cuda"
     monkeypatch.setattr(target, "NVIDIA_CONTROL", tmp_path / "none")
     assert resolve_target(JudgeConfig()) == "cpu"
