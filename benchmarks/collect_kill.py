@@ -1,11 +1,11 @@
 """Kills the driver of a collection at random moments, and sandboxes under it, and counts what is left in the end.
 
-usage: python benchmarks/collect_kill.py [--kills N] [--sandbox-kills N] [--tasks N] [--samples K] [--seed S]
+usage: python benchmarks/collect_kill.py [--executor local|ray] [--kills N] [--sandbox-kills N] [--tasks N] …
 One collection; `agent collect` runs as a program of its own, is killed with SIGKILL after a random time (its sandboxes
 with it), and the same command is started again, N times; between two kills of the driver, random processes of its
-sandboxes are killed too. After the last kill it runs to its end. Prints a table with one row per kill. Exit code 1
-unless every (task, sample) has exactly one settled verdict, no settled verdict was ever changed or lost, and no attempt
-was recorded as settled twice.
+sandboxes are killed too, with --executor ray also Ray's workers (on a cluster of this machine). After the last kill it
+runs to its end. Prints a table with one row per kill. Exit code 1 unless every (task, sample) has exactly one settled
+verdict, no settled verdict was ever changed or lost, and no attempt was recorded as settled twice.
 """
 
 import argparse
@@ -38,6 +38,7 @@ START = "import sys; from agent.batch.collect import CollectRequest, run_collect
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--executor", choices=("local", "ray"), default="local")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--sandbox-kills", type=int, default=10)
     parser.add_argument("--tasks", type=int, default=12)
@@ -61,21 +62,23 @@ def torture(folder: Path, options: argparse.Namespace, chance: random.Random) ->
     changed = 0
     left = options.sandbox_kills
     print(
-        f"{'kill':>4} {'after s':>8} {'sandboxes killed':>17} {'runs':>5} "
+        f"{'kill':>4} {'after s':>8} {'others killed':>17} {'runs':>5} "
         f"{'settled':>8} {'not settled':>12} {'attempts':>9}"
     )
     began = time.monotonic()
     for number in range(1, options.kills + 1):
         program = start(folder, options)
         if chance.random() < 0.8:  # else while it starts, which takes seconds on a busy machine
-            wait_for_work(program)
+            wait_for_work(program, options.executor)
         moment = chance.uniform(0.3, options.longest_s)
         wanted = min(left, chance.choice((0, 0, 1, 1, 2)))
         killed = kill_sandboxes(program, moment, wanted, chance)
         left -= killed
         ended = program.poll() is not None
+        left_behind = victims(program)
         program.send_signal(signal.SIGKILL)
         program.wait()
+        psutil.wait_procs(left_behind, timeout=30)  # a worker of Ray notices within seconds that its driver is gone
         changed += check_settled(out, seen)
         runs = len(list(find_runs([out]))) if (out / "tasks").is_dir() else 0
         attempts = sum(1 for _ in Collection.at(out).attempts.read())
@@ -103,6 +106,7 @@ def start(folder: Path, options: argparse.Namespace) -> "subprocess.Popen[bytes]
     code = START + (
         f"sys.exit(run_collect(CollectRequest(tasks={str(folder / 'tasks.jsonl')!r}, output=Path({str(folder)!r}) / "
         f"'collection', samples={options.samples}, workers={options.workers}, plain=True, "
+        f"executor={options.executor!r}, "
         f"flags={{'backend.script': {str(folder / 'turns.md')!r}, 'sandbox.kind': 'bubblewrap'}})))"
     )
     log = (folder / "driver.log").open("ab")
@@ -110,17 +114,23 @@ def start(folder: Path, options: argparse.Namespace) -> "subprocess.Popen[bytes]
     return subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=log, stderr=log)
 
 
-def wait_for_work(program: "subprocess.Popen[bytes]") -> None:
-    """Until the driver has its first sandbox, or ended."""
-    while program.poll() is None and not sandboxes(program):
+def wait_for_work(program: "subprocess.Popen[bytes]", executor: str) -> None:
+    """Until the driver has its first sandbox (Ray: worker), or ended."""
+    while program.poll() is None:
+        if any(executor == "local" or found.name() != "bwrap" for found in victims(program)):
+            return
         time.sleep(0.05)
 
 
-def sandboxes(program: "subprocess.Popen[bytes]") -> list[psutil.Process]:
-    try:
-        return [p for p in psutil.Process(program.pid).children(recursive=True) if p.name() == "bwrap"]
-    except psutil.Error:
-        return []
+def victims(program: "subprocess.Popen[bytes]") -> list[psutil.Process]:
+    """Sandboxes, and the processes of Ray that have a task of ours (their title is its name)."""
+    found = []
+    with suppress(psutil.Error):
+        for process in psutil.Process(program.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if process.name() == "bwrap" or " ".join(process.cmdline()).startswith("ray::task-"):
+                    found.append(process)
+    return found
 
 
 def kill_sandboxes(program: "subprocess.Popen[bytes]", moment: float, wanted: int, chance: random.Random) -> int:
@@ -129,7 +139,7 @@ def kill_sandboxes(program: "subprocess.Popen[bytes]", moment: float, wanted: in
     times = sorted(chance.uniform(moment / 3, moment) for _ in range(wanted))
     for due in times:
         time.sleep(max(0.0, deadline - moment + due - time.monotonic()))
-        if below := sandboxes(program):
+        if below := victims(program):
             with suppress(psutil.Error):
                 chance.choice(below).kill()
                 killed += 1
@@ -165,7 +175,7 @@ def report(out: Path, options: argparse.Namespace, *, changed: int, code: int, s
     faults = Counter(line["error"] for line in lines if line["error"])
     runs = len(list(find_runs([out])))
     print(
-        f"\n{options.kills} kills of the driver, {sandbox_kills} of sandboxes, "
+        f"\n{options.executor}: {options.kills} kills of the driver, {sandbox_kills} of sandboxes and workers, "
         f"{time.monotonic() - began:.0f} s, exit {code}"
     )
     once, none = sum(n == 1 for n in settled.values()), sum(n == 0 for n in settled.values())

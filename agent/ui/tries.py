@@ -40,7 +40,7 @@ from agent.ui.signals import LeaveState, SignalState, handled_signals, installed
 from agent.ui.single import Invocation, conclude, print_judge_errors, run_single
 from agent.ui.summaries import STOP_WORDS, verdict_words
 from agent.ui.tables import print_samples, print_winner, shell_word
-from agent.ui.views import Outlet
+from agent.ui.views import Outlet, write_now
 
 POLL_S: Final = 0.2
 
@@ -248,7 +248,7 @@ def _confirmations(invocation: Invocation, tried: Sequence[Tried], search: Searc
     rows = _rows(invocation)
     rows.say("judging the winner again, alone")
     later = f"agent optimize --resume {shell_word(str(search.path))}"
-    state = LeaveState(controls, say=rows.say_now, words=f"leaving: the winner is not judged again; later: {later}")
+    state = LeaveState(controls, say=write_now, words=f"leaving: the winner is not judged again; later: {later}")
     with installed(state):
         try:
             found = confirm(

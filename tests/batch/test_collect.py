@@ -108,6 +108,16 @@ def test_a_task_that_is_none_is_refused_once(collect: Collect, tmp_path: Path) -
     assert len(lines(out / "refused.jsonl")) == 1 and len(lines(out / "attempts.jsonl")) == 4
 
 
+def test_a_task_that_took_too_long_to_look_at_is_not_refused_for_good(collect: Collect, tmp_path: Path) -> None:
+    slow = TEXT.replace("return [torch.rand", "import time; time.sleep(60); return [torch.rand")
+    tasks = write_tasks(tmp_path / "tasks.jsonl", "slow", text=slow)
+    flags = {"backend.script": str(write_script(tmp_path / "s.md", "true")), "limits.tool_timeout_s": 0.5}
+    assert collect(tasks, flags=flags) == 3
+    out = tmp_path / "collection"
+    assert summary(out)["errors"] == {"unclear": 1} and not (out / "refused.jsonl").exists()
+    assert [line["error"] for line in lines(out / "attempts.jsonl")] == ["unclear"] * 3
+
+
 def test_a_clock_that_jumps_costs_nothing(collect: Collect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Set back a day and forward a day, again and again; limits and order are those of the monotonic clock."""
     real, calls = time.time, itertools.count()

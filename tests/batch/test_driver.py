@@ -1,14 +1,16 @@
 """The driver's decisions on reports in an order that real episodes give only now and then."""
 
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from plans import make_collection, store_run
 
 from agent.backends.base import Reply, Usage
 from agent.batch.driver import Driver, Orders
-from agent.batch.executor import Done, Job, Moved, Report
+from agent.batch.executor import Done, Job, Moved, Report, run_job
 from agent.batch.faults import Fault
 from agent.batch.patience import Patience
 from agent.batch.progress import PlainView
@@ -84,6 +86,25 @@ def test_a_verdict_without_a_reply_ends_no_outage(tmp_path: Path) -> None:
     board = driver.run()
     assert board.count("done") == 2
     assert waiting == ["waiting for the language model: down"]
+
+
+def test_a_run_that_is_in_use_is_tried_again_and_costs_no_attempt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    collection, plan, _ = make_collection(tmp_path, "a")
+    run = store_run(collection, plan, with_verdict=False, end=False)
+    tries: list[Done] = []
+
+    def answer(executor: Scripted, job: Job) -> None:
+        with run.lock() if len(tries) < 4 else contextlib.nullcontext():
+            tries.append(run_job(job) if len(tries) < 4 else Done(job=job, outcome="failed", fault=Fault.SANDBOX))
+        executor.reports.append(tries[-1])
+
+    board = make_driver(tmp_path, Scripted(1, answer), "a").run()
+    assert [done.fault for done in tries] == [Fault.BUSY] * 4 + [Fault.SANDBOX] * 3
+    assert {done.run for done in tries[:4]} == {run.path}
+    assert (board.count("failed"), len(list(collection.attempts.read()))) == (1, 3)
+    assert capsys.readouterr().out.count("in use by another process") == 1
 
 
 def test_what_an_unfinished_run_has_spent_counts_before_it_goes_on(tmp_path: Path) -> None:

@@ -2,9 +2,20 @@
 
 import pytest
 
-from agent.batch.faults import Fault, fault_of
+from agent.batch.faults import Fault, fault_of, refused_by
 from agent.batch.patience import MOST_STRIKES, Outage, Patience
-from agent.errors import BackendError, ConfigError, JudgeError, RecordError, SandboxError, TaskError
+from agent.errors import (
+    BackendError,
+    ConfigError,
+    InUse,
+    JudgeError,
+    RecordError,
+    SandboxError,
+    TaskError,
+    UnclearTask,
+)
+from agent.trajectory.events import StopReason
+from agent.trajectory.stored import Ending
 
 
 def test_one_job_tries_after_growing_pauses_until_somebody_answers() -> None:
@@ -70,6 +81,8 @@ def test_a_real_outage_is_nobodys_fault() -> None:
     ("error", "fault"),
     [
         (TaskError("x"), Fault.TASK),
+        (UnclearTask("x"), Fault.UNCLEAR),
+        (InUse("x"), Fault.BUSY),
         (ConfigError("x"), Fault.SETUP),
         (BackendError("x", kind="no_key"), Fault.SETUP),
         (BackendError("x", kind="unreachable"), Fault.OUTAGE),
@@ -91,3 +104,19 @@ def test_a_sandbox_that_a_full_disk_took_is_the_disks_fault() -> None:
     error = SandboxError("cannot make a folder")
     error.__cause__ = OSError(28, "No space left on device")
     assert fault_of(error) is Fault.DISK_FULL
+
+
+@pytest.mark.parametrize(
+    ("codes", "refused"),
+    [
+        (["task.constant_inputs"], True),
+        (["task.lost_work", "task.ignores_inputs"], True),
+        (["task.hangs"], False),
+        (["task.lost_work", "task.out_of_memory"], False),
+        (["runtime.infrastructure"], False),
+        ([], False),
+    ],
+)
+def test_only_what_another_try_would_find_too_is_refused_for_good(codes: list[str], refused: bool) -> None:
+    verdict = {"verdict": "error", "reasons": [{"code": code, "detail": "x"} for code in codes]}
+    assert bool(refused_by(Ending(StopReason.SUBMITTED, None, verdict, ()))) is refused

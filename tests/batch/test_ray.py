@@ -1,7 +1,9 @@
 """Collections on a real Ray cluster of several nodes: nodes, workers and drivers are killed, and nothing is lost."""
 
 import contextlib
+import itertools
 import json
+import os
 import pickle
 import shutil
 import subprocess
@@ -18,11 +20,12 @@ import pytest
 
 from agent import __version__
 from agent.batch.collect import CollectRequest, run_collect
-from agent.batch.executor import Done, Job, Moved
+from agent.batch.executor import Done, Job, Moved, alone
 from agent.batch.faults import Fault
-from agent.batch.ray_device import NodeGpu
+from agent.batch.local import LocalExecutor
+from agent.batch.ray_device import job_device
 from agent.batch.ray_executor import RayExecutor
-from agent.batch.ray_worker import alone, run_names, run_on_node
+from agent.batch.ray_worker import run_names, run_on_node
 from agent.batch.tail import RunTail
 from agent.config import Config, load_config
 from agent.errors import ConfigError, SandboxError
@@ -312,44 +315,82 @@ def test_what_a_closed_executor_leaves_can_be_gone_on_with(nodes: Nodes, work: P
     assert read_ending(RunFolder(done.run)) is None
 
 
-def test_a_gpu_is_leased_to_one_episode_at_a_time(nodes: Nodes, tmp_path: Path) -> None:
-    node = nodes.add(num_gpus=1)
-    ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
+def test_every_gpu_of_a_node_is_leased_to_one_episode_at_a_time(nodes: Nodes, tmp_path: Path) -> None:
+    node = nodes.add(num_gpus=2, resources={"sandbox": 3})
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text('#!/bin/sh\ncase "$1" in -i) echo "$2" ;; *) echo "0, GPU-a"; echo "1, GPU-b" ;; esac\n')
+    tool.chmod(0o755)
+    told = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CUDA_AGENT_CACHE": str(tmp_path / "cache")}
+    ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR", runtime_env={"env_vars": told})
     try:
 
-        def measure(name: str) -> tuple[float, float, float]:
-            gpu = NodeGpu()
-            with gpu.lease(leave=lambda: False):
+        def measure(name: str) -> tuple[str, float, float, float]:
+            gpu = job_device(load_config(settings=["judge.target=cuda"]))
+            with gpu.lease(leave=lambda: False) as variables:
                 began = time.monotonic()
-                time.sleep(0.5)
-                return began, time.monotonic(), gpu.waited_s
+                time.sleep(1.0)
+                return variables["CUDA_VISIBLE_DEVICES"], began, time.monotonic(), gpu.waited_s
 
         def give_up() -> str:
-            gpu = NodeGpu()
-            with gpu.lease(leave=lambda: False), contextlib.suppress(Interrupted), gpu.lease(leave=lambda: True):
-                return "two leases of one GPU"
-            return "interrupted"
+            gpu = job_device(load_config(settings=["judge.target=cuda"]))
+            with gpu.lease(leave=lambda: False), gpu.lease(leave=lambda: False):
+                with contextlib.suppress(Interrupted), gpu.lease(leave=lambda: True):
+                    return "three leases of two GPUs"
+                return "interrupted"
 
         task = ray.remote(num_cpus=0, resources={"sandbox": 1})
-        spans = sorted(ray.get([task(measure).remote(name) for name in "ab"], timeout=PATIENCE_S))
-        assert spans[0][1] <= spans[1][0]
-        assert spans[1][2] >= 0.4
+        spans = ray.get([task(measure).remote(name) for name in "abc"], timeout=PATIENCE_S)
+        assert {name for name, *_ in spans} <= {"GPU-a", "GPU-b"}
+        for name in ("GPU-a", "GPU-b"):
+            own = sorted((began, ended) for gpu, began, ended, _ in spans if gpu == name)
+            assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(own))
+        assert max(waited_s for *_, waited_s in spans) >= 0.5
         assert ray.get(task(give_up).remote(), timeout=PATIENCE_S) == "interrupted"
     finally:
         ray.shutdown()
         nodes.kill(node)
 
 
-def test_a_sample_has_one_worker_and_a_run_it_began_unseen_is_not_made_again(work: Path) -> None:
+def test_a_wish_that_did_not_arrive_is_told_again(nodes: Nodes, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The switch hangs when it is told, and then is gone: the wish must not be gone with it."""
+    monkeypatch.setattr("agent.batch.ray_executor.CONTROL_TIMEOUT_S", 1.0)
+    node = nodes.add()
+    executor = RayExecutor(nodes.address)
+    try:
+        wait_until(lambda: executor.slots == 2)
+        executor.submit(job(work, 300))
+        wait_until(lambda: isinstance(executor.next_report(timeout_s=1), Moved) and sleeping(work) == 1)
+        (switch,) = [p for p in psutil.process_iter(["cmdline"]) if "ray::Switch" in " ".join(p.info["cmdline"] or ())]
+        switch.suspend()
+        executor.stop(judge=True)
+        switch.kill()
+        report = report_of(executor)
+        while isinstance(report, Moved):
+            report = report_of(executor)
+    finally:
+        executor.close()
+        nodes.kill(node)
+    assert (report.outcome, report.reason) == ("settled", StopReason.CANCELLED), report
+
+
+def test_a_sample_has_one_worker_and_a_run_it_began_unseen_is_not_made_again(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = job(work, 0)
     with alone(one.folder) as free:
         assert free
         code = (
-            "import sys; from pathlib import Path; from agent.batch.ray_worker import alone\n"
+            "import sys; from pathlib import Path; from agent.batch.executor import alone\n"
             "with alone(Path(sys.argv[1]), patience_s=0.5) as free: print(free)"
         )
         other = subprocess.run([sys.executable, "-c", code, str(one.folder)], capture_output=True, text=True, cwd=ROOT)
         assert other.stdout == "False\n", other.stderr
+        local = LocalExecutor(1, jitter_s=0)
+        local.submit(one)
+        busy = local.next_report(timeout_s=60)
+        assert isinstance(busy, Done) and (busy.outcome, busy.fault, busy.run) == ("left", Fault.BUSY, None)
+        monkeypatch.setattr("agent.batch.ray_worker.LOCK_PATIENCE_S", 0.5)
+        assert run_on_node(one, known=frozenset(), version=__version__, switch="none") == busy
     shutil.copytree(ROOT / "examples" / "gelu-bias-residual" / "run", one.folder / "2026-01-01T0000-unseen-0")
     done = run_on_node(one, known=frozenset(), version=__version__, switch="none")
     assert (done.outcome, done.run) == ("settled", one.folder / "2026-01-01T0000-unseen-0")

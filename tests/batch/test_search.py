@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -286,6 +287,15 @@ def test_a_beam_that_was_killed_goes_on_from_its_accepted_seed(project: Path) ->
         killed.communicate()
         author.stalls = False
         (folder,) = (project / "runs").iterdir()
+        left = agent(project, "--resume", str(folder), "--plain")
+        assert left.stdout is not None
+        while "judging the winner again" not in (line := left.stdout.readline()):
+            assert line, left.communicate()
+        left.send_signal(signal.SIGINT)
+        errors = left.communicate()[1]
+        assert left.returncode == 128 + signal.SIGINT, errors
+        assert f"leaving: the winner is not judged again; later: agent optimize --resume {folder}" in errors
+        assert not json.loads((folder / "search.json").read_text())["complete"]
         again = agent(project, "--resume", str(folder), "--json")
         out, errors = again.communicate()
         summary = json.loads(out.splitlines()[-1])
