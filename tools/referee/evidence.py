@@ -14,6 +14,7 @@ from referee.outcome import Rejected
 from referee.session import Session
 
 OPERATORS: Final = 200
+NAME: Final = 120  # characters of one of them that are kept
 KERNELS: Final = 60
 UNAMBIGUOUS: Final = ("policy.torch_op", "policy.vendor_library", "tamper.interpreter")
 # System calls by which a module can reach code that its symbols do not name.
@@ -38,7 +39,7 @@ def collect(session: Session, trial: Trial | None, times: samples.Times | None) 
         found["float64_oracle"] = trial.notes.get("float64_oracle")
         found["controls_rejected"] = trial.controls.rejected
         found["looks"] = trial.looks
-        found["operators"] = sorted(trial.operators)[:OPERATORS]
+        found["operators"] = [name[:NAME] for name in sorted(trial.operators)[:OPERATORS]]
         if trial.quiet is not None:
             found["kernels"] = [list(kernel) for kernel in sorted(trial.kernels, key=lambda entry: -entry[2])[:KERNELS]]
             found["kernel_us_by_owner"] = trial.notes.get("kernel_us")

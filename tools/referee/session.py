@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import symbols
 
-from referee import freeze, staging
+from referee import freeze, quota, staging
 from referee.launch import Nursery, Worker, WorkerFailure
 from referee.options import Options
 from referee.outcome import Rejected, Unjudgeable
@@ -34,7 +34,7 @@ class Session:
         self.options = options
         self.fresh_build = fresh_build
         self.folder = Path(tempfile.mkdtemp(prefix="judge-"))
-        self.threads = len(os.sched_getaffinity(0))
+        self.threads = quota.threads()
         self.nursery = Nursery(threads=self.threads, target=options.target)
         self.trusted: list[Worker] = []
         self.build_report: dict[str, Any] | None = None

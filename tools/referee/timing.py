@@ -20,7 +20,20 @@ from typing import Final
 
 import torch
 
-from referee import challenge, compare, correctness, cuda_driver, diagnosis, footprint, memory, noise, seal, tree, truth
+from referee import (
+    challenge,
+    compare,
+    correctness,
+    cuda_driver,
+    diagnosis,
+    footprint,
+    memory,
+    noise,
+    quota,
+    seal,
+    tree,
+    truth,
+)
 from referee.challenge import Answer, Batch, State
 from referee.correctness import ORACLE_LIMIT_S, Trial
 from referee.launch import Look, Worker
@@ -205,6 +218,7 @@ def play_round(
         )
         eve = seal.before(worker.store) if isinstance(worker.store, memory.DeviceMemory) else None
         limit = 10.0 + 100 * LONGEST_BATCH_S
+        quota.pause()
         answers[name] = challenge.run(
             worker, batch, placed, timeout_s=limit, look=look if name == "submission" else None
         )
