@@ -25,6 +25,13 @@ _EXAMPLES: Final[tuple[tuple[str, Mapping[str, Any]], ...]] = (
     ("edit_file", {"path": "kernels/scale.cpp", "old": "int tile = 8;", "new": "int tile = 16;"}),
 )
 
+_SHORT_EXAMPLES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "bash": {"command": "ls -l kernels"},
+    "write_file": {"path": "kernels/fast.cpp", "content": "(here the whole file)\n"},
+    "edit_file": {"path": "model_new.py", "old": "(text that stands there)", "new": "(text instead of it)"},
+    "submit": {"summary": "(why it is fast)"},
+}
+
 
 class TextProtocolBackend(Wrapper):
     """Speaks the fenced-text protocol with the model behind `inner`.
@@ -119,14 +126,19 @@ def _with_blocks(message: Message, schemas: Mapping[str, ToolSchema]) -> str:
 
 
 def _instructions(system: str, tools: Sequence[ToolSchema], *, short: bool) -> str:
-    described = [{"name": tool.name, "description": tool.description.strip(), "usage": _usage(tool)} for tool in tools]
+    described = [
+        {"name": tool.name, "description": tool.description.strip(), "usage": _usage(tool, short=short)}
+        for tool in tools
+    ]
     template = "text_protocol_short.j2" if short else "text_protocol.j2"
     examples = [render(name, values) for name, values in _EXAMPLES]
     return render_template(template, system=system, tools=described, examples=examples).strip()
 
 
-def _usage(tool: ToolSchema) -> str:
-    """The block to write, with placeholders; optional arguments in brackets."""
+def _usage(tool: ToolSchema, *, short: bool) -> str:
+    """The block to write, with placeholders, optional arguments in brackets. Weak models copy it: short has examples."""
+    if short and tool.name in _SHORT_EXAMPLES:
+        return render(tool.name, _SHORT_EXAMPLES[tool.name])
     properties: Mapping[str, Any] = tool.parameters.get("properties", {})
     required = tool.parameters.get("required", [])
     if tool.name == "edit_file":
