@@ -1,4 +1,4 @@
-"""CPU time that a control group allows in each period: how many threads make sense under it, and a pause that fills it up.
+"""CPU time that a control group allows in each period: how many threads fit it, and a pause that fills it up again.
 
 A process that has used up the group's share makes all others in it wait for the next period: without a pause a
 submission with many threads would slow whoever is timed after it.

@@ -27,10 +27,10 @@ from referee import (
     cuda_driver,
     diagnosis,
     footprint,
-    memory,
     noise,
     quota,
     seal,
+    stores,
     tree,
     truth,
 )
@@ -49,6 +49,7 @@ EMPTY_WINDOWS: Final = 3
 FEW_CALLS: Final = 8  # a batch this small says nothing about what each call and what the protocol takes
 SHORT: Final = 8  # a short batch has this share of the calls of a long one
 MOST_EARLY: Final = 2  # chance may leave a piece of an output as it was
+ROUGH: Final = 500  # resamples where only more rounds or not is decided
 FRESH: Final = 0x5A
 DECIDED_ROUNDS: Final = 8
 DECIDED: Final = 0.025  # relative half-width at which an interval that excludes both margins is decided
@@ -112,7 +113,7 @@ class Primer:
 
     def _run(self) -> None:
         try:
-            if isinstance(self._worker.store, memory.DeviceMemory):
+            if isinstance(self._worker.store, stores.DeviceMemory):
                 cuda_driver.start()  # the context becomes this thread's
             placed = challenge.place(self._worker, self._batch, perturb=0)
             challenge.run(self._worker, self._batch, placed, timeout_s=COMPILE_LIMIT_S)
@@ -216,7 +217,7 @@ def play_round(
             outputs=trial.spec,
             at_rest=functools.partial(_require_quiet, trial, blaming=name),
         )
-        eve = seal.before(worker.store) if isinstance(worker.store, memory.DeviceMemory) else None
+        eve = seal.before(worker.store) if isinstance(worker.store, stores.DeviceMemory) else None
         limit = 10.0 + 100 * LONGEST_BATCH_S
         quota.pause()
         answers[name] = challenge.run(
@@ -394,7 +395,7 @@ def _tight(trial: Trial, times: Times, number: int) -> bool:
     if number % 2 or number < 10:
         return False
     for baseline in ("eager", "compile"):
-        found = times.interval(baseline)
+        found = times.interval(baseline, resamples=ROUGH)
         if (found.high - found.low) / 2 > TIGHT * found.ratio:
             return False
     return True
@@ -403,7 +404,7 @@ def _tight(trial: Trial, times: Times, number: int) -> bool:
 def _decided(times: Times) -> bool:
     """Whether neither the call (1.00) nor the reward (1.05) can change any more. Batches are few and long on a GPU."""
     for baseline in ("eager", "compile"):
-        found = times.interval(baseline)
+        found = times.interval(baseline, resamples=ROUGH)
         wide = (found.high - found.low) / 2 > DECIDED * found.ratio
         if wide or any(found.low <= margin <= found.high for margin in (1.0, 1.05)):
             return False
