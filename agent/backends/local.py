@@ -66,7 +66,8 @@ class LocalBackend:
         """One turn. Raises BackendError (kind server) when the server died too often, and what its client raises."""
         while True:
             try:
-                return self._connected().chat(messages, tools)
+                # The server knows the model by an alias.
+                return self._connected().chat(messages, tools).model_copy(update={"model": self.gguf.path.name})
             except (ChatCancelled, BackendError):
                 if self._server is None or not self._server.dead:
                     raise

@@ -136,7 +136,7 @@ def _instructions(system: str, tools: Sequence[ToolSchema], *, short: bool) -> s
 
 
 def _usage(tool: ToolSchema, *, short: bool) -> str:
-    """The block to write, with placeholders, optional arguments in brackets. Weak models copy it: short has examples."""
+    """The block to write, with placeholders, optional arguments in brackets; short: examples, as weak models copy."""
     if short and tool.name in _SHORT_EXAMPLES:
         return render(tool.name, _SHORT_EXAMPLES[tool.name])
     properties: Mapping[str, Any] = tool.parameters.get("properties", {})

@@ -27,9 +27,9 @@ PLAN: Final = "collection.json"
 LOCK: Final = ".lock"
 SLUG_CHARS: Final = 60
 # How the server is reached and how patiently may change between two commands; what is asked for may not.
-FREE_SETTINGS: Final = frozenset(
-    f"backend.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_attempts", "max_wait_s")
-)
+_REACHED: Final = ("base_url", "api_key_env", "timeout_s", "max_attempts", "max_wait_s")
+_LOCAL: Final = ("port", "threads", "gpu_layers", "start_timeout_s")
+FREE_SETTINGS: Final = frozenset(f"backend.{name}" for name in (*_REACHED, *(f"local.{name}" for name in _LOCAL)))
 
 
 class _Frozen(BaseModel):

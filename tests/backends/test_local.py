@@ -83,7 +83,7 @@ def names(reply: Reply) -> list[str]:
 def test_a_server_serves_and_is_gone_afterwards(local: MakeLocal) -> None:
     backend = local()
     first = backend.chat([user()], TOOLS)
-    assert names(first) == ["bash"]
+    assert (names(first), first.model) == (["bash"], "m.gguf")
     said = Message(role="assistant", content=first.text, tool_calls=first.calls)
     assert names(backend.chat([user(), said, result(first.calls[0].id)], TOOLS)) == ["write_file", "compile"]
     about = backend.describe()
