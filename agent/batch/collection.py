@@ -28,8 +28,7 @@ LOCK: Final = ".lock"
 SLUG_CHARS: Final = 60
 # How the server is reached and how patiently may change between two commands; what is asked for may not.
 _REACHED: Final = ("base_url", "api_key_env", "timeout_s", "max_attempts", "max_wait_s")
-_LOCAL: Final = ("port", "threads", "gpu_layers", "start_timeout_s")
-FREE_SETTINGS: Final = frozenset(f"backend.{name}" for name in (*_REACHED, *(f"local.{name}" for name in _LOCAL)))
+FREE_SETTINGS: Final = frozenset(f"backend.{name}" for name in (*_REACHED, "local"))
 
 
 class _Frozen(BaseModel):
