@@ -16,7 +16,17 @@ from agent.backends.sanitize import clean_text, parse_object
 
 BODY_ARGUMENT: Final[Mapping[str, str]] = {"bash": "command", "write_file": "content", "submit": "summary"}
 """The argument that the body carries; a body of write_file ends in a newline, the others do not."""
-ACTION_NAMES: Final = ("bash", "write_file", "edit_file", "compile", "verify", "profile", "submit")
+ACTION_NAMES: Final = (
+    "bash",
+    "write_file",
+    "edit_file",
+    "compile",
+    "verify",
+    "profile",
+    "inspect",
+    "sanitize",
+    "submit",
+)
 
 FENCE = re.compile(r" {0,3}(`{3,})[ \t]*([^`]*?)[ \t\r]*$")
 _INFO = re.compile(r"action(?:[ \t]*[:=][ \t]*|[ \t]+|$)(.*)", re.IGNORECASE | re.DOTALL)

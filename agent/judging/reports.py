@@ -128,6 +128,65 @@ class ProfileReport(_Report):
         return self
 
 
+class KernelTime(_Report):
+    """One kernel (or a copy of the driver), by name, over `calls` forwards."""
+
+    name: str
+    count: int
+    total_us: float
+    per_call_us: float
+    launches_per_call: float
+    share: float
+
+
+class Roofline(_Report):
+    """Time in kernels against inputs, state and outputs moved once at the speed of a copy on this device."""
+
+    kernel_us: float
+    least_bytes: int
+    copy_bytes_per_s: float
+    floor_us: float
+    share_of_bandwidth: float
+    left: float | None
+
+
+class InspectReport(_Report):
+    """tools/inspect_kernels.py. `sources` says where the figures come from, `missing` what could not be had and why."""
+
+    schema_version: Literal[1]
+    tool: Literal["inspect_kernels"]
+    status: Literal["inspected", "failed", "error"]
+    reasons: tuple[Reason, ...] = ()
+    sources: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    resources: tuple[KernelResources, ...] = ()
+    calls: int = 0
+    kernels: tuple[KernelTime, ...] = ()
+    roofline: Roofline | None = None
+    counters: tuple[dict[str, Any], ...] = ()
+    code: tuple[dict[str, Any], ...] = ()
+    code_missing: str = ""
+
+
+class MemoryCheck(_Report):
+    """One tool of compute-sanitizer over one call."""
+
+    check: Literal["memcheck", "racecheck", "initcheck"]
+    status: Literal["clean", "found", "error"]
+    detail: str
+    lines: tuple[str, ...] = ()
+
+
+class SanitizeReport(_Report):
+    """tools/sanitize.py."""
+
+    schema_version: Literal[1]
+    tool: Literal["sanitize"]
+    status: Literal["clean", "found", "failed", "error"]
+    reasons: tuple[Reason, ...] = ()
+    checks: tuple[MemoryCheck, ...] = ()
+
+
 class Verdict(_Report):
     """tools/judge.py: the contract that other programs rely on (see the README of tools/)."""
 

@@ -14,7 +14,16 @@ from pydantic import BaseModel, ValidationError
 
 from agent.config import JudgeConfig
 from agent.errors import JudgeError
-from agent.judging.reports import BuildReport, ProfileReport, TaskReport, Verdict, VerifyReport, WarmReport
+from agent.judging.reports import (
+    BuildReport,
+    InspectReport,
+    ProfileReport,
+    SanitizeReport,
+    TaskReport,
+    Verdict,
+    VerifyReport,
+    WarmReport,
+)
 from agent.sandbox.base import CACHE, TOOLS, WORKSPACE, ExecResult, ExecStatus, Sandbox
 from agent.tasks.task import Task
 
@@ -67,6 +76,21 @@ def run_profile(
 ) -> ProfileReport:
     """tools/profiling.py: verified and timed against eager and torch.compile."""
     return _run(sandbox, "profiling", _workspace_flags(rules), ProfileReport, timeout_s=timeout_s, log=log, task=task)
+
+
+def run_inspection(
+    sandbox: Sandbox, task: Task, *, counters: bool, code: str, timeout_s: float, log: Path | None = None
+) -> InspectReport:
+    """tools/inspect_kernels.py: where the time of a submission goes on a GPU; `code` names kernels to disassemble."""
+    flags = ["--workspace", WORKSPACE, "--cache", CACHE, *(["--counters"] if counters else [])]
+    flags += [f"--code={code}"] if code else []
+    return _run(sandbox, "inspect_kernels", flags, InspectReport, timeout_s=timeout_s, log=log, task=task)
+
+
+def run_sanitizer(sandbox: Sandbox, task: Task, *, timeout_s: float, log: Path | None = None) -> SanitizeReport:
+    """tools/sanitize.py: bad accesses, races and reads of unwritten memory."""
+    flags = ("--workspace", WORKSPACE, "--cache", CACHE)
+    return _run(sandbox, "sanitize", flags, SanitizeReport, timeout_s=timeout_s, log=log, task=task)
 
 
 def run_judge(

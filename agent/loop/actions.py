@@ -78,6 +78,15 @@ class Profile(Arguments):
     pass
 
 
+class Inspect(Arguments):
+    counters: bool = False
+    code: Text = ""
+
+
+class Sanitize(Arguments):
+    pass
+
+
 class Submit(Arguments):
     summary: Text = ""
 
@@ -89,10 +98,15 @@ ACTIONS: Final[dict[str, type[Arguments]]] = {
     "compile": Compile,
     "verify": Verify,
     "profile": Profile,
+    "inspect": Inspect,
+    "sanitize": Sanitize,
     "submit": Submit,
 }
 
-REPEATABLE: Final = frozenset({"write_file", "compile", "verify", "profile", "submit"})
+GPU_ACTIONS: Final = frozenset({"inspect", "sanitize"})
+"""Offered on target cuda only."""
+
+REPEATABLE: Final = frozenset({"write_file", "compile", "verify", "profile", "inspect", "sanitize", "submit"})
 """Leave the same state whether they ran once or twice: executed again when a crash left one without an observation."""
 
 
@@ -115,18 +129,23 @@ class Invalid:
     schema: str
 
 
+def action_names(target: str) -> tuple[str, ...]:
+    """What is offered on this target."""
+    return tuple(name for name in ACTIONS if target == "cuda" or name not in GPU_ACTIONS)
+
+
 @functools.cache
-def tool_schemas() -> tuple[ToolSchema, ...]:
-    """All actions as the model sees them."""
+def tool_schemas(target: str = "cpu") -> tuple[ToolSchema, ...]:
+    """The actions of a target as the model sees them."""
     return tuple(
-        ToolSchema(name=name, description=action_texts()[name], parameters=_parameters(name, kind))
-        for name, kind in ACTIONS.items()
+        ToolSchema(name=name, description=action_texts()[name], parameters=_parameters(name, ACTIONS[name]))
+        for name in action_names(target)
     )
 
 
 def schema_line(name: str) -> str:
     """One line such as `bash(command: string, timeout_s?: number)`."""
-    parameters = next(schema.parameters for schema in tool_schemas() if schema.name == name)
+    parameters = next(schema.parameters for schema in tool_schemas("cuda") if schema.name == name)
     required = parameters.get("required", ())
     fields = (
         f"{key}{'' if key in required else '?'}: {value['type']}" for key, value in parameters["properties"].items()

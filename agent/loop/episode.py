@@ -196,7 +196,7 @@ class Episode:
             controls=self.controls,
             clock=self.clock,
             device=self.device,
-            window=Window.of(self.config.backend, tool_schemas()),
+            window=Window.of(self.config.backend, tool_schemas(self.rules.target)),
         )
 
     def begin(self, session: Session) -> None:
@@ -210,7 +210,7 @@ class Episode:
                 agent_version=__version__,
                 backend=dict(self.backend.describe()),
                 sandbox=_described(session.bench.sandbox),
-                tools=tool_schemas(),
+                tools=tool_schemas(self.rules.target),
             )
         else:
             recovery = recover(session)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from agent.judging.reports import BuildReport, ProfileReport, VerifyReport
-from agent.judging.tool_runs import NoReport, run_build, run_profile, run_verify
-from agent.loop.actions import Action, Bash, EditFile, WriteFile
+from agent.judging.reports import BuildReport, InspectReport, ProfileReport, SanitizeReport, VerifyReport
+from agent.judging.tool_runs import NoReport, run_build, run_inspection, run_profile, run_sanitizer, run_verify
+from agent.loop.actions import GPU_ACTIONS, Action, Bash, EditFile, Inspect, WriteFile
 from agent.loop.files import edit_file, write_file
 from agent.loop.observations import excerpt, excerpt_text
 from agent.loop.prompts import render
@@ -16,8 +16,8 @@ from agent.sandbox.base import ExecResult
 
 # The merge is made before the login shell starts: stdout and stderr then are one pipe and keep their order.
 MERGED: Final = ("bash", "-c", 'exec bash -lc "$1" 2>&1', "bash")
-GOOD: Final = frozenset({"built", "verified", "profiled"})
-Report = BuildReport | VerifyReport | ProfileReport
+GOOD: Final = frozenset({"built", "verified", "profiled", "inspected", "clean"})
+Report = BuildReport | VerifyReport | ProfileReport | InspectReport | SanitizeReport
 
 
 def perform(bench: Workbench, action: Action, *, timeout_s: float, log_name: str) -> Outcome:
@@ -30,7 +30,7 @@ def perform(bench: Workbench, action: Action, *, timeout_s: float, log_name: str
         case EditFile() as arguments:
             return edit_file(bench, arguments)
         case _:
-            return run_tool(bench, action.name, timeout_s=timeout_s, log_name=log_name)
+            return run_tool(bench, action, timeout_s=timeout_s, log_name=log_name)
 
 
 def run_command(bench: Workbench, command: str, *, timeout_s: float, log_name: str) -> Outcome:
@@ -51,12 +51,14 @@ def run_command(bench: Workbench, command: str, *, timeout_s: float, log_name: s
     )
 
 
-def run_tool(bench: Workbench, name: str, *, timeout_s: float, log_name: str) -> Outcome:
-    """compile, verify or profile. A tool without a report is an observation too: the submission may have caused it."""
+def run_tool(bench: Workbench, action: Action, *, timeout_s: float, log_name: str) -> Outcome:
+    """One of tools/. A tool without a report is an observation too: the submission may have caused it."""
     started = time.monotonic()
-    log = bench.logs / log_name
+    log, name = bench.logs / log_name, action.name
+    if name in GPU_ACTIONS and bench.rules.target != "cuda":
+        return Outcome(render("gpu_only", name=name), "failed")
     try:
-        report = _tool(bench, name, timeout_s, log)()
+        report = _tool(bench, action, timeout_s, log)()
     except NoReport as error:
         status: ObservationStatus = "failed" if error.status == "exited" else error.status
         tail = excerpt_text(error.stderr_tail, limit=bench.limits.observation_chars)
@@ -75,15 +77,21 @@ def run_tool(bench: Workbench, name: str, *, timeout_s: float, log_name: str) ->
 
 def report_text(report: Report, *, name: str, limit: int, log: str) -> str:
     """A report condensed for the model; its compiler log is cut to `limit` characters, the tail kept."""
-    build = report if isinstance(report, BuildReport) else report.build
+    build = report if isinstance(report, BuildReport) else getattr(report, "build", None)
     shown = excerpt_text(build.log_tail if build and build.status == "failed" else "", limit=limit)
     return render(name, report=report, build=build, shown=shown, log=log)
 
 
-def _tool(bench: Workbench, name: str, timeout_s: float, log: Path) -> Callable[[], Report]:
-    if name == "compile":
+def _tool(bench: Workbench, action: Action, timeout_s: float, log: Path) -> Callable[[], Report]:
+    if action.name == "compile":
         return lambda: run_build(bench.sandbox, target=bench.rules.target, timeout_s=timeout_s, log=log)
-    run: Callable[..., Report] = run_verify if name == "verify" else run_profile
+    if action.name == "sanitize":
+        return lambda: run_sanitizer(bench.sandbox, bench.task, timeout_s=timeout_s, log=log)
+    if isinstance(asked := action.arguments, Inspect):
+        return lambda: run_inspection(
+            bench.sandbox, bench.task, counters=asked.counters, code=asked.code, timeout_s=timeout_s, log=log
+        )
+    run: Callable[..., Report] = run_verify if action.name == "verify" else run_profile
     return lambda: run(bench.sandbox, bench.task, bench.rules, timeout_s=timeout_s, log=log)
 
 

@@ -6,7 +6,17 @@ from typing import Final, Literal
 
 from agent.backends.base import Message, Reply, ToolCall
 from agent.errors import ContextOverflow
-from agent.loop.actions import ACTIONS, REPEATABLE, Action, EditFile, Invalid, Submit, parse_call, tool_schemas
+from agent.loop.actions import (
+    GPU_ACTIONS,
+    REPEATABLE,
+    Action,
+    EditFile,
+    Invalid,
+    Submit,
+    action_names,
+    parse_call,
+    tool_schemas,
+)
 from agent.loop.files import content_sha256, resume_edit
 from agent.loop.keeping import keep_submission, kept_in_view, submission_sha256, weakest_speedup
 from agent.loop.limits import check, command_timeout_s, nearly_spent, remaining_s
@@ -47,7 +57,7 @@ def think(session: Session) -> None:
 
 def _ask(session: Session, messages: Sequence[Message]) -> Reply:
     return wait_for(
-        lambda: session.backend.chat(messages, tool_schemas()),
+        lambda: session.backend.chat(messages, tool_schemas(session.bench.rules.target)),
         leave=lambda: session.controls.leaving,
         timeout_s=remaining_s(session.config.limits, session.clock.elapsed_s()),
     )
@@ -56,7 +66,7 @@ def _ask(session: Session, messages: Sequence[Message]) -> Reply:
 def settle(session: Session) -> None:
     """Say what is owed to the model before it speaks again: a complaint, an answer, a budget's end. Safe to repeat."""
     if session.ledger.owes_complaint:
-        generic = render("format_error", length=session.ledger.truncated, names=tuple(ACTIONS))
+        generic = render("format_error", length=session.ledger.truncated, names=_offered(session))
         session.say(session.ledger.complaint or generic, "format_error")
     if session.ledger.owes_answer:
         session.say(render("refused"), "refusal")
@@ -199,7 +209,7 @@ def _why_not(session: Session, parsed: Action | Invalid) -> Outcome | None:
     if session.ledger.observed >= MOST_CALLS:
         return Outcome(render("not_executed", why="too_many", most=MOST_CALLS), "not_executed")
     if isinstance(parsed, Invalid):
-        text = render("invalid", problem=parsed.problem, schema=parsed.schema, names=tuple(ACTIONS))
+        text = render("invalid", problem=parsed.problem, schema=parsed.schema, names=_offered(session))
         return Outcome(text, "invalid")
     allowed, message = session.confirmed(parsed.name, parsed.arguments.model_dump(exclude_none=True))
     return None if allowed else Outcome(render("denied", message=message), "denied")
@@ -221,12 +231,18 @@ def _perform(session: Session, action: Action) -> Outcome:
 
 def _measures(session: Session, action: Action) -> bool:
     """Whether nothing else may run on the device meanwhile."""
-    return action.name == "profile" or (action.name == "verify" and session.bench.rules.target == "cuda")
+    if action.name == "profile":
+        return True
+    return action.name in ("verify", *GPU_ACTIONS) and session.bench.rules.target == "cuda"
+
+
+def _offered(session: Session) -> tuple[str, ...]:
+    return action_names(session.bench.rules.target)
 
 
 def _run(session: Session, action: Action, variables: Mapping[str, str] | None = None) -> Outcome:
     limits, bench = session.config.limits, session.bench.told(variables or {})
-    is_tool = action.name in ("compile", "verify", "profile")
+    is_tool = action.name in ("compile", "verify", "profile", *GPU_ACTIONS)
     timeout_s = command_timeout_s(
         limits,
         session.clock.elapsed_s(),

@@ -6,7 +6,7 @@ import pytest
 
 from agent.backends.base import ToolCall
 from agent.backends.fences import ACTION_NAMES
-from agent.loop.actions import ACTIONS, Action, Bash, EditFile, Invalid, parse_call, schema_line, tool_schemas
+from agent.loop.actions import ACTIONS, GPU_ACTIONS, Action, Bash, EditFile, Invalid, parse_call, schema_line, tool_schemas
 
 
 def parse(name: str, arguments: str) -> Action | Invalid:
@@ -59,8 +59,9 @@ def test_an_unknown_action_is_named() -> None:
 
 
 def test_schemas_are_plain_objects_with_words_for_everything() -> None:
-    schemas = tool_schemas()
+    schemas = tool_schemas("cuda")
     assert [schema.name for schema in schemas] == list(ACTIONS)
+    assert [schema.name for schema in tool_schemas()] == [name for name in ACTIONS if name not in GPU_ACTIONS]
     for schema in schemas:
         assert schema.description
         assert schema.parameters["type"] == "object"
