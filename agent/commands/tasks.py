@@ -39,6 +39,15 @@ def synth(
         bool, typer.Option("--twin", help="Target cuda without a GPU: filter each task in CPU sizes.")
     ] = False,
     lanes: Annotated[int, typer.Option(min=0, metavar="N", help="Candidates at once; default: one per core.")] = 0,
+    backend: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A language model writes the candidates; names as in agent optimize."),
+    ] = None,
+    model_name: Annotated[
+        str | None, typer.Option("--model", help="Name of the model at the server.", metavar="NAME")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option(help="Root of an OpenAI-compatible API.", metavar="URL")] = None,
+    api_key_env: Annotated[str | None, typer.Option(help="Variable that holds the key.", metavar="VARIABLE")] = None,
     sandbox: SandboxOption = None,
     consent: ConsentOption = False,
     settings: SetOption = None,
@@ -52,7 +61,8 @@ def synth(
     """
     from agent.ui.task_sets import run_synth
 
-    flags = judging_flags(target, None, None, None, sandbox, consent)
+    asked = {"backend.name": backend, "backend.model": model_name, "backend.base_url": base_url}
+    flags = judging_flags(target, None, None, None, sandbox, consent) | asked | {"backend.api_key_env": api_key_env}
     return run_synth(
         output,
         count=count,
@@ -61,6 +71,7 @@ def synth(
         kernelbench=kernelbench,
         twin=twin,
         lanes=lanes,
+        propose=any(asked.values()),
         files=tuple(config or ()),
         settings=tuple(settings or ()),
         flags=flags,

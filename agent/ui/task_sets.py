@@ -28,6 +28,7 @@ def run_synth(
     kernelbench: Path | None,
     twin: bool,
     lanes: int,
+    propose: bool,
     files: Sequence[Path],
     settings: Sequence[str],
     flags: Mapping[str, Any],
@@ -46,6 +47,7 @@ def run_synth(
         kernelbench=kernelbench,
         twin=twin,
         lanes=lanes,
+        propose=propose,
     )
     result = synthesize(request, progress=say)
     if json:

@@ -12,7 +12,7 @@ import pytest
 
 from agent.errors import ConfigError
 from agent.tasks.synthesis import shapes
-from agent.tasks.synthesis.candidate import Source
+from agent.tasks.synthesis.candidate import NotMade, Source
 from agent.tasks.synthesis.compose import compose
 from agent.tasks.synthesis.mix import KINDS, PAPER, parse_mix, quotas
 from agent.tasks.synthesis.operators import catalogue, without
@@ -69,13 +69,13 @@ def test_candidates_are_tasks_and_depend_on_seed_and_number_alone(target: str) -
         for number in (0, 1, 2, 7, 30):
             made = first.candidate(kind, number)
             twin = again.candidate(kind, number)
-            assert (made and made.text) == (twin and twin.text)
-            if made is None:
+            assert made == twin
+            if isinstance(made, NotMade):
                 continue
             check_text(made.text, label=made.id)
             texts.add(made.text)
             changed = other.candidate(kind, number)
-            assert changed is None or changed.text != made.text
+            assert isinstance(changed, NotMade) or changed.text != made.text
             count = 1 if kind == "transformers" else int(kind[-1])
             assert len(made.ops) == count
     assert len(texts) > 20
@@ -117,7 +117,7 @@ def test_sizes_aim_at_the_middle_of_the_band_and_keep_the_memory_bound() -> None
 def test_a_model_uses_each_name_that_it_defines() -> None:
     for number in range(40):
         made = Source(9, "cpu", catalogue()).candidate("torch#4", number)
-        if made is None:
+        if isinstance(made, NotMade):
             continue
         model = next(node for node in ast.parse(made.text).body if isinstance(node, ast.ClassDef))
         init, forward = (node for node in model.body if isinstance(node, ast.FunctionDef))

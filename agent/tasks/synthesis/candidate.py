@@ -4,7 +4,7 @@ import hashlib
 import random
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from agent.export.similarity import Structure, structure_of
 from agent.tasks.synthesis.compose import Composition, compose
@@ -17,6 +17,14 @@ from agent.tasks.task import text_sha256
 # A candidate whose time is outside of the band is tried again with sizes for this multiple of the time aimed at.
 RESCALED: Final = 5.0
 NAME_CHARS: Final = 48
+
+
+@dataclass(frozen=True)
+class NotMade:
+    """Why there is no candidate for a number."""
+
+    stage: str
+    detail: str
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,14 @@ class Candidate:
         return hashlib.sha256(tokens.encode()).hexdigest()
 
 
+class Maker(Protocol):
+    """Where candidates come from."""
+
+    def candidate(self, kind: str, number: int, *, factor: float = 1.0, attempt: int = 0) -> Candidate | NotMade:
+        """The same answer every time for the same arguments."""
+        ...
+
+
 @dataclass(frozen=True)
 class Source:
     """What candidates are made from."""
@@ -63,25 +79,25 @@ class Source:
     catalogue: Catalogue
     twin: bool = False
 
-    def candidate(self, kind: str, number: int, *, factor: float = 1.0, attempt: int = 0) -> Candidate | None:
-        """None where no composition or no sizes were found for this number."""
+    def candidate(self, kind: str, number: int, *, factor: float = 1.0, attempt: int = 0) -> Candidate | NotMade:
+        """Sized for `factor` times the time aimed at."""
         rng = random.Random(f"{self.seed}/{kind}/{number}")
         source = "transformers" if kind == TRANSFORMERS else "torch"
         operators = 1 if kind == TRANSFORMERS else int(kind.rpartition("#")[2])
         made = compose(rng, self.catalogue, operators=operators, source=source)
         sized = size(made, DEVICES[self.target], factor=factor) if made else None
         if made is None or sized is None:
-            return None
+            return NotMade("not composed", "no operators or sizes that fit")
         text = render(sized)
         examined = text
         if self.twin:
             small = size(made, DEVICES["cpu"], factor=factor)
             if small is None:
-                return None
+                return NotMade("not composed", "no sizes for a CPU")
             examined = render(small)
         structure = structure_of(text)
         if structure is None:
-            return None
+            return NotMade("not composed", "no class Model")
         about = _about(made, sized, self)
         return Candidate(kind, number, attempt, text, examined, made.names, structure, about)
 

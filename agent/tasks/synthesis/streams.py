@@ -11,14 +11,14 @@ from typing import Final
 
 from agent.export.similarity import Nearest
 from agent.tasks.admission.examiner import CandidateReport
-from agent.tasks.synthesis.candidate import RESCALED, Candidate, Source
+from agent.tasks.synthesis.candidate import RESCALED, Candidate, Maker, NotMade
 
 ATTEMPTS: Final = 3
 # Flags that `agent tasks check` tells a person about; nobody has to keep such a candidate here.
 DROPPING: Final = (
     "task.lost_work", "task.weight_without_effect", "task.not_finite", "task.changes_inputs", "task.output_is_input",
 )  # fmt: skip
-COMPOSED, DUPLICATE, BENCHMARK, UNKNOWN = "not composed", "near-duplicate", "near KernelBench", "not examined"
+DUPLICATE, BENCHMARK, UNKNOWN = "near-duplicate", "near KernelBench", "not examined"
 FACTORS: Final = {"task.too_fast": RESCALED, "task.too_slow": 1 / RESCALED}
 
 
@@ -48,13 +48,13 @@ class Stream:
 
     kind: str
     quota: int
-    source: Source
+    source: Maker
     nearest: Callable[[Candidate], Nearest | None]
     kept: list[Kept] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     rescaled: int = 0
     _marks: set[str] = field(default_factory=set)
-    _made: dict[tuple[int, int, float], Candidate | None] = field(default_factory=dict)
+    _made: dict[tuple[int, int, float], Candidate | NotMade] = field(default_factory=dict)
 
     @property
     def full(self) -> bool:
@@ -103,7 +103,7 @@ class Stream:
     def funnel(self) -> Counter[str]:
         return Counter(dropped.stage for dropped in self.dropped)
 
-    def _candidate(self, number: int, attempt: int, factor: float) -> Candidate | None:
+    def _candidate(self, number: int, attempt: int, factor: float) -> Candidate | NotMade:
         key = (number, attempt, factor)
         if key not in self._made:
             self._made[key] = self.source.candidate(self.kind, number, factor=factor, attempt=attempt)
@@ -113,10 +113,12 @@ class Stream:
         self, number: int, reports: Mapping[str, CandidateReport]
     ) -> tuple[Candidate | None, CandidateReport | None]:
         """The last attempt that is known about, and its report."""
-        factor, candidate, report = 1.0, None, None
+        candidate: Candidate | None = None
+        report: CandidateReport | None = None
+        factor = 1.0
         for attempt in range(ATTEMPTS):
             following = self._candidate(number, attempt, factor)
-            if following is None:
+            if isinstance(following, NotMade):
                 return candidate, report
             candidate, report = following, reports.get(following.examined_sha256)
             if report is None or report.code not in FACTORS:
@@ -126,8 +128,8 @@ class Stream:
 
     def _decide(self, number: int, reports: Mapping[str, CandidateReport]) -> Kept | Dropped | None:
         first = self._candidate(number, 0, 1.0)
-        if first is None:
-            return Dropped(self.kind, number, (), COMPOSED, "no operators or sizes that fit")
+        if isinstance(first, NotMade):
+            return Dropped(self.kind, number, (), first.stage, first.detail)
         if first.mark in self._marks:
             return Dropped(self.kind, number, first.ops, DUPLICATE, "the structure of an earlier one")
         nearest = self.nearest(first)

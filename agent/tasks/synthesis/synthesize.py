@@ -1,5 +1,6 @@
 """`agent tasks synth`: batches of candidates through one sandbox until every kind has its quota."""
 
+import contextlib
 import hashlib
 import json
 import time
@@ -11,14 +12,17 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
 
 from agent import __version__
+from agent.backends.base import Backend
+from agent.backends.registry import make_backend
 from agent.config import Config, cache_home
 from agent.errors import ConfigError, JudgeError, RecordError
 from agent.export.similarity import Nearest, Structure, load_benchmark, nearest
 from agent.tasks.admission.examiner import CandidateReport, Examination, Examiner, open_examiner
-from agent.tasks.synthesis.candidate import Candidate, Source
+from agent.tasks.synthesis.candidate import Candidate, Maker, Source
 from agent.tasks.synthesis.journal import Journal, journal_path
 from agent.tasks.synthesis.mix import KINDS, TRANSFORMERS, quotas
 from agent.tasks.synthesis.operators import DATA, Catalogue
+from agent.tasks.synthesis.proposals import Proposer, proposals_path
 from agent.tasks.synthesis.streams import Kept, Stream
 
 BATCH: Final = 64
@@ -41,6 +45,7 @@ class Request:
     kernelbench: Path | None = None
     twin: bool = False
     lanes: int = 0
+    propose: bool = False
 
 
 @dataclass
@@ -75,17 +80,26 @@ def synthesize(request: Request, *, progress: Progress) -> Synthesized:
     """Compose, examine, write. Raises ConfigError, SandboxError, JudgeError; the same call goes on after any end."""
     started = time.monotonic()
     benchmark = load_benchmark(request.kernelbench) if request.kernelbench else ()
+    if request.twin and (request.propose or request.target != "cuda"):
+        raise ConfigError("--twin is for target cuda, and for composed tasks: proposals have one size")
     if request.output.exists() and not journal_path(request.output).exists():
         raise ConfigError(f"{request.output} exists", hint="choose another -o, or remove it")
     request.output.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="synthesis-", dir=_scratch_home(), ignore_cleanup_errors=True) as scratch:
+    with contextlib.ExitStack() as stack:
+        backend = make_backend(request.config.backend) if request.propose else None
+        if backend is not None:
+            stack.callback(backend.close)
+        scratch = stack.enter_context(
+            TemporaryDirectory(prefix="synthesis-", dir=_scratch_home(), ignore_cleanup_errors=True)
+        )
         examined_on: Literal["cpu", "cuda"] = "cpu" if request.twin else request.target
-        with open_examiner(request.config, target=examined_on, scratch=Path(scratch)) as examiner:
-            known, versions = examiner.operators()
-            wanted, notes = _available(request, known)
-            journal = Journal(journal_path(request.output), _header(request, versions, known, benchmark))
-            streams = _streams(request, wanted, known, benchmark)
-            examined = _fill(streams, examiner, journal, Examination(lanes=request.lanes), progress)
+        examiner = stack.enter_context(open_examiner(request.config, target=examined_on, scratch=Path(scratch)))
+        known, versions = examiner.operators()
+        wanted, notes = _available(request, known)
+        header = _header(request, versions, known, benchmark) | ({"proposed_by": backend.name} if backend else {})
+        journal = Journal(journal_path(request.output), header)
+        streams = _streams(_maker(request, known, backend), wanted, benchmark)
+        examined = _fill(streams, examiner, journal, Examination(lanes=request.lanes), progress)
     result = Synthesized(request, _ordered(streams, request.seed), streams, versions, known.missing, notes)
     result.examined_now, result.seconds = examined, time.monotonic() - started
     _write(result)
@@ -133,10 +147,14 @@ def _header(
     }
 
 
-def _streams(
-    request: Request, wanted: Mapping[str, int], known: Catalogue, benchmark: Sequence[Structure]
-) -> list[Stream]:
-    source = Source(request.seed, request.target, known, request.twin)
+def _maker(request: Request, known: Catalogue, backend: Backend | None) -> Maker:
+    if backend is None:
+        return Source(request.seed, request.target, known, request.twin)
+    path = proposals_path(request.output)
+    return Proposer(backend, path, seed=request.seed, target=request.target, catalogue=known)
+
+
+def _streams(source: Maker, wanted: Mapping[str, int], benchmark: Sequence[Structure]) -> list[Stream]:
     found: dict[str, Nearest] = {}
 
     def near(candidate: Candidate) -> Nearest | None:
