@@ -1,0 +1,122 @@
+"""trace_task.py: the operators of a forward as data, and every way in which there are none."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tracing import graph
+
+from agent.backends.builtin.graph import Graph, TraceReport
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = """import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x, factor):
+        y = torch.relu_(self.norm(x) * factor)
+        return {"rows": y, "sums": [y.sum(dim=-1)]}
+
+
+def get_inputs():
+    return [torch.randn(6, 4).t(), 2.0]
+
+
+def get_init_inputs():
+    return [6]
+"""
+
+
+def trace(path: Path) -> TraceReport:
+    argv = [sys.executable, "-I", str(ROOT / "tools" / "trace_task.py"), str(path), "--target", "cpu"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return TraceReport.model_validate_json(done.stdout)
+
+
+@pytest.mark.torch
+def test_a_forward_becomes_leaves_operators_and_outputs(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(TEXT)
+    report = trace(path)
+    assert (report.status, report.reasons) == ("traced", ())
+    assert report.graph is not None
+    leaves = {leaf.target or leaf.name: leaf for leaf in report.graph.leaves}
+    assert (leaves["x"].kind, leaves["x"].position, leaves["x"].shape, leaves["x"].stride) == (
+        "input",
+        0,
+        (4, 6),
+        (1, 4),
+    )
+    assert (leaves["factor"].kind, leaves["factor"].value) == ("scalar", "2.0")
+    assert leaves["norm.weight"].kind == "parameter"
+    operators = [node.op for node in report.graph.nodes]
+    assert operators == ["aten.layer_norm.default", "aten.mul.Tensor", "aten.relu.default", "aten.sum.dim_IntList"]
+    assert report.graph.nest == {"dict": {"rows": 0, "sums": [1]}}
+
+
+@pytest.mark.torch
+def test_what_is_no_task_is_a_report_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(TEXT.replace("torch.relu_(", "torch.no_such_function("))
+    report = trace(path)
+    assert (report.status, report.graph, report.reasons[0].code) == ("untraceable", None, "task.untraceable")
+    path.write_text("x = ")
+    assert trace(path).reasons[0].code == "task.syntax"
+
+
+def test_a_missing_file_is_a_usage_error(tmp_path: Path) -> None:
+    argv = [sys.executable, "-I", str(ROOT / "tools" / "trace_task.py"), str(tmp_path / "no.py"), "--target", "cpu"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "no.py" in done.stderr
+
+
+class Calls(torch.nn.Module):
+    """A module that is one function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs)
+
+
+def described(function: Callable[..., Any], *inputs: Any) -> Graph:
+    return Graph.model_validate(json.loads(json.dumps(graph.describe(Calls(function), list(inputs)))))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x: x * 2 if x.sum() > 0 else x - 1, "data-dependent"),
+        (lambda x: x[x > 0] * 2, "depends on values"),
+        (lambda x: x.add_(1.0), "in place"),
+    ],
+    ids=["a branch on values", "a shape that depends on values", "an input changed in place"],
+)
+def test_what_cannot_be_traced_says_why(function: Callable[..., Any], words: str) -> None:
+    with pytest.raises(graph.Untraceable) as caught:
+        described(function, torch.randn(8))
+    assert words in str(caught.value).lower()
+
+
+@pytest.mark.torch
+def test_a_custom_function_is_seen_through() -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    assert "aten.mul.Tensor" in [node.op for node in described(Double.apply, torch.randn(8)).nodes]
