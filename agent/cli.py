@@ -76,6 +76,9 @@ def optimize(
         str | None,
         typer.Option(help="Replay a run folder or a hand-written script.", metavar="PATH"),
     ] = None,
+    context: Annotated[
+        str | None, typer.Option(help="The model's window in tokens: 4096, 32k; 0: unknown.", metavar="COUNT")
+    ] = None,
     tool_protocol: Annotated[
         ToolProtocol | None,
         typer.Option(help="How the model calls actions: native calls, fenced text, or one JSON object."),
@@ -131,6 +134,7 @@ def optimize(
         "backend.base_url": base_url,
         "backend.api_key_env": api_key_env,
         "backend.script": script,
+        "backend.context_tokens": None if context is None else parse_count(context, flag="--context"),
         "backend.tool_protocol": tool_protocol,
         **judging_flags(target, policy, precision, reward, sandbox, consent),
         "limits.turns": turns,

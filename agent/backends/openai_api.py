@@ -56,6 +56,8 @@ class OpenAIBackend:
     ) -> None:
         self.preset = preset_for(config)
         self.provider = config.name if config.name in presets() else "openai"
+        settled = bool(config.context_tokens) or config.tool_protocol != "auto"
+        self.notice = "" if settled else self.preset.remark
         self.config = config = resolve(config)
         self.base_url = check_base_url(config.base_url or self.preset.base_url)
         if not config.model:

@@ -35,10 +35,10 @@ def make_backend(
     `cancelled` ends waits. Every backend made here has `notice`: a line for the user that is not empty where the turns
     do not come from an LLM.
     """
-    config = resolve(config)
-    name = config.name
     if names_a_server(config):
         return with_protocol(OpenAIBackend(config, cancelled=cancelled), config)
+    config = resolve(config)
+    name = config.name
     if name == LOCAL:
         return LocalBackend(config, cancelled=cancelled)
     if name == "builtin":

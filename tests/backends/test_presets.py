@@ -7,7 +7,9 @@ import pytest
 from backend_samples import TOOLS, assistant, result, user
 
 from agent.backends.base import Message
+from agent.backends.openai_api import OpenAIBackend
 from agent.backends.presets import Preset, names_a_server, preset_for, presets, resolve
+from agent.backends.registry import make_backend
 from agent.backends.scripted_steps import Step, reply
 from agent.config import BackendConfig, load_config
 from agent.errors import ConfigError
@@ -45,6 +47,13 @@ def test_what_a_user_sets_wins() -> None:
 def test_a_short_window_is_met_with_text_and_bounded_replies() -> None:
     resolved = resolve(BackendConfig(base_url="http://127.0.0.1:1/v1", model="m", context_tokens=2048))
     assert (resolved.tool_protocol, resolved.max_output_tokens) == ("text", 819)
+
+
+def test_what_a_user_must_know_of_a_server_is_said_unless_it_is_settled() -> None:
+    said = OpenAIBackend(BackendConfig(name="ollama", model="m")).notice
+    assert "OLLAMA_CONTEXT_LENGTH" in said and "--context" in said
+    assert OpenAIBackend(BackendConfig(name="ollama", model="m", context_tokens=9000)).notice == ""
+    assert make_backend(BackendConfig(name="ollama", model="m")).notice == said  # type: ignore[attr-defined]
 
 
 def test_an_unknown_server_is_a_plain_one() -> None:
