@@ -31,7 +31,7 @@ from agent.ui.options import (
 # The classes of the parser's errors have moved between releases; BadParameter is public in all of them.
 _ParserError: type[Exception] = typer.BadParameter.__mro__[2]
 EXIT_INTERRUPTED: Final = 130
-_ANNOUNCED: Final = frozenset({"optimize", "collect", "bench", "rejudge", "export", "models"})
+_ANNOUNCED: Final = frozenset({"optimize", "collect", "bench", "rejudge", "export", "models", "tasks"})
 # What standard output on a full disk raises, without a file's name.
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
