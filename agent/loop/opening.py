@@ -8,6 +8,7 @@ from typing import Final
 
 from agent.assets import asset
 from agent.backends.base import Message
+from agent.backends.presets import resolve
 from agent.config import Config
 from agent.errors import ConfigError, RecordError
 from agent.judging.sandboxes import SKILL_NAME
@@ -126,10 +127,12 @@ def first_messages(
 
 def _short(config: Config, task: Task, rules: Rules) -> tuple[Message, ...]:
     """The skill's digest with an example, and as much of the task as leaves room for the work."""
-    values = {"workspace": WORKSPACE, "rules": rules, "limits": config.limits, "example_mark": EXAMPLE_MARK}
+    # An example in the notation in which the model has to write teaches both at once.
+    blocks = resolve(config.backend).tool_protocol == "text"
+    values = {"rules": rules, "limits": config.limits, "example_mark": EXAMPLE_MARK, "blocks": blocks}
     shown = excerpt_text(task.text.strip(), limit=task_chars(config.backend))
     return (
-        Message(role="system", content=render("system_short", **values)),
+        Message(role="system", content=render("system_short", workspace=WORKSPACE, **values)),
         Message(role="user", content=render("task_short", shown=shown, rules=rules)),
     )
 
