@@ -37,10 +37,16 @@ class Turn:
 
 @dataclass(frozen=True)
 class Scene:
-    """What the opening messages say: the target, and how much of an output is shown."""
+    """What the opening messages say: the target, how much of an output is shown, whether there is nvcc."""
 
     target: str = "cpu"
     shown_chars: int = 10_000
+    compiles: bool = True
+
+    @property
+    def in_triton(self) -> bool:
+        """Without nvcc there is nothing else to write kernels for a GPU in."""
+        return self.target == "cuda" and not self.compiles
 
 
 Play = Generator[Turn, Sequence[str], None]
@@ -61,10 +67,15 @@ def play(scene: Scene) -> Play:
     """Turns until a submission. Raises GiveUp."""
     notes = Notes(scene.target, submission.variants(scene.target)[0])
     graph = yield from _trace(scene)
-    made = _made(graph, notes)
-    seen = yield Turn(_say("write", notes=notes), (*_writes(made), ("compile", {}), ("verify", {})))
-    _check(seen[-2:])
-    yield from _choose_variant(graph, notes)
+    made = _made(graph, notes, in_triton=scene.in_triton)
+    if scene.in_triton:
+        seen = yield Turn(_say("write", notes=notes), (*_writes(made), ("verify", {})))
+        _check_verified(seen[-1])
+    else:
+        seen = yield Turn(_say("write", notes=notes), (*_writes(made), ("compile", {}), ("verify", {})))
+        _check_built(seen[-2])
+        _check_verified(seen[-1])
+        yield from _choose_variant(graph, notes)
     seen = yield Turn(_say("profile", notes=notes), ((("profile", {})),))
     yield from _settle(seen[-1], notes)
 
@@ -101,9 +112,9 @@ def _in_parts(first: str, scene: Scene) -> Generator[Turn, Sequence[str], str]:
             return text
 
 
-def _made(graph: Graph, notes: Notes) -> submission.Submission:
+def _made(graph: Graph, notes: Notes, *, in_triton: bool) -> submission.Submission:
     try:
-        made = submission.make(graph, notes.target, notes.variant)
+        made = submission.make_triton(graph) if in_triton else submission.make(graph, notes.target, notes.variant)
     except Unsupported as error:
         raise GiveUp(f"no kernel for {error}") from None
     notes.operators, notes.kernels = len(graph.nodes), made.kernels
@@ -114,11 +125,14 @@ def _writes(made: submission.Submission) -> list[Action]:
     return [("write_file", {"path": path, "content": text}) for path, text in made.files.items()]
 
 
-def _check(seen: Sequence[str]) -> None:
-    """Raises GiveUp where the submission does not build or is not right: then nothing is submitted."""
-    compiled, verified = seen
+def _check_built(compiled: str) -> None:
+    """Raises GiveUp where the submission does not build."""
     if not compiled.startswith("Built"):
         raise GiveUp(f"the kernels did not compile: {reading.first_reason(compiled)}")
+
+
+def _check_verified(verified: str) -> None:
+    """Raises GiveUp where the submission is not right: then nothing is submitted."""
     if not verified.startswith("Verified"):
         raise GiveUp(f"the kernels were not accepted: {reading.first_reason(verified)}")
 
@@ -148,8 +162,7 @@ def _choose_variant(graph: Graph, notes: Notes) -> Generator[Turn, Sequence[str]
 
 
 def _settle(profiled: str, notes: Notes) -> Play:
-    if not profiled.startswith("Verified and timed"):
-        raise GiveUp(f"the kernels were not accepted: {reading.first_reason(profiled)}")
+    _check_verified(profiled)
     ratios = reading.speedups(profiled)
     yield Turn(_say("submit", notes=notes), (("submit", {"summary": _say("summary", notes=notes, ratios=ratios)}),))
 
@@ -159,10 +172,15 @@ def arguments_text(arguments: dict[str, Any]) -> str:
 
 
 _SYSTEM: Final = re.compile(r"^- Target: (\w+)\.", re.MULTILINE)
+_NVCC: Final = re.compile(r"^- nvcc: \S", re.MULTILINE)
 _SHOWN: Final = re.compile(r"first and last (\d+) characters")
 
 
 def scene_of(system: str) -> Scene:
     """Read from the system prompt, where every policy finds it."""
     target, shown = _SYSTEM.search(system), _SHOWN.search(system)
-    return Scene(target.group(1) if target else "cpu", 2 * int(shown.group(1)) if shown else 10_000)
+    return Scene(
+        target.group(1) if target else "cpu",
+        2 * int(shown.group(1)) if shown else 10_000,
+        compiles=_NVCC.search(system) is not None,
+    )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agent.backends.builtin import emit_cpu, emit_cuda
+from agent.backends.builtin import emit_cpu, emit_cuda, emit_triton
 from agent.backends.builtin.emit_cpu import CTYPES
 from agent.backends.builtin.graph import Graph, Leaf
 from agent.backends.builtin.ir import Unsupported
@@ -35,6 +35,17 @@ def make(graph: Graph, target: str, variant: Variant | None = None) -> Submissio
     files, program = _sources(graph, target, variant)
     files["model_new.py"] = module_text(program, graph, target=target)
     return Submission(files, len(program.kernels))
+
+
+def make_triton(graph: Graph, variant: emit_triton.Variant | None = None) -> Submission:
+    """The same forward as Triton kernels in model_new.py alone. Raises ir.Unsupported."""
+    planned = schedule(lower(graph).outputs, machine=emit_triton.MACHINE)
+    kernels, program = emit_triton.kernels(planned, variant or emit_triton.VARIANTS[0])
+    values = _module_values(program, graph)
+    names = dict(zip([b.name for b in program.inputs], values["passed"], strict=False))
+    for kernel in kernels:
+        kernel["passed"] = [names.get(name, name) for name in kernel["parameters"]]
+    return Submission({"model_new.py": render("triton/model_new.py.j2", kernels=kernels, **values)}, len(kernels))
 
 
 def variants(target: str) -> tuple[Variant, ...]:
@@ -83,27 +94,29 @@ def output_shapes(graph: Graph) -> list[tuple[int, ...]]:
 
 def module_text(program: Program, graph: Graph, *, target: str) -> str:
     """model_new.py: the state_dict's names, memory for the results, and one call."""
+    values = _module_values(program, graph)
+    if len(values["passed"]) > MOST_ARGUMENTS:
+        raise Unsupported(f"a graph with more than {MOST_ARGUMENTS} tensors")
+    return render("model_new.py.j2", module=f"{target}_extension", device=target, **values)
+
+
+def _module_values(program: Program, graph: Graph) -> dict[str, Any]:
     leaves = {f"in_{leaf.name}": leaf for leaf in graph.leaves}
     count = 1 + max((leaf.position for leaf in graph.leaves if leaf.position is not None), default=-1)
     read = [leaves[buffer.name] for buffer in program.inputs]
     shapes = output_shapes(graph)
     made = [{"name": b.name, "shape": s, "dtype": b.dtype} for b, s in zip(program.outputs, shapes, strict=True)]
     made += [{"name": b.name, "shape": (b.size,), "dtype": b.dtype} for b in program.scratch]
-    if len(read) + len(made) > MOST_ARGUMENTS:
-        raise Unsupported(f"a graph with more than {MOST_ARGUMENTS} tensors")
-    return render(
-        "model_new.py.j2",
-        module=f"{target}_extension",
-        device=target,
-        declarations=declarations(graph.leaves),
-        arguments=[f"x{k}" for k in range(count)],
-        inputs=[
+    return {
+        "declarations": declarations(graph.leaves),
+        "arguments": [f"x{k}" for k in range(count)],
+        "inputs": [
             {"name": _passed(leaf), "shape": leaf.shape, "stride": leaf.stride} for leaf in read if leaf.kind == "input"
         ],
-        made=made,
-        passed=[*map(_passed, read), *(item["name"] for item in made)],
-        result=_result(graph.nest),
-    )
+        "made": made,
+        "passed": [*map(_passed, read), *(str(item["name"]) for item in made)],
+        "result": _result(graph.nest),
+    }
 
 
 def _passed(leaf: Leaf) -> str:
