@@ -76,12 +76,23 @@ int main() {
     assert 0 < low < 1e-37 and 1e38 < high < float("inf")
 
 
+@pytest.mark.skipif(not Path("/usr/local/cuda/bin/nvcc").exists(), reason="no nvcc on this machine")
+def test_the_cuda_snippets_compile(tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "launcher.h").write_text((ROOT / "tools" / "binding" / "launcher.h").read_text())
+    snippets = blocks((SKILL / "references" / "cuda-kernels.md").read_text(), "cuda")
+    assert len(snippets) >= 2
+    (tmp_path / "kernels" / "all.cu").write_text("\n".join(snippets))
+    argv = ["/usr/local/cuda/bin/nvcc", "-std=c++17", "-arch=sm_90", "-c", "all.cu", "-o", "all.o"]
+    done = subprocess.run(argv, cwd=tmp_path / "kernels", capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.torch
 def test_the_skeleton_builds_and_is_right(tmp_path: Path) -> None:
     (tmp_path / "kernels").mkdir()
-    kernel, binding = blocks(TEXT, "cpp")
+    (kernel,) = blocks(TEXT, "cpp")
     (tmp_path / "kernels" / "scale_rows.cpp").write_text(kernel)
-    (tmp_path / "kernels" / "scale_rows_binding.cpp").write_text(binding)
     (tmp_path / "model_new.py").write_text(blocks(TEXT, "python")[0])
     program = """import sys
 sys.path[:0] = [sys.argv[1], sys.argv[2]]

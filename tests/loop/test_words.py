@@ -7,7 +7,16 @@ from sessions import TASK, MakeSession
 from stand_ins import Turns
 
 from agent.config import load_config
-from agent.judging.reports import BuildReport, MedianUs, ProfileReport, Reason, Speedup, VerifyReport
+from agent.judging.reports import (
+    BuildReport,
+    InspectReport,
+    MedianUs,
+    ProfileReport,
+    Reason,
+    SanitizeReport,
+    Speedup,
+    VerifyReport,
+)
 from agent.judging.tool_runs import Rules
 from agent.loop.opening import first_messages, lay_out, skill_text
 from agent.loop.perform import report_text
@@ -113,6 +122,69 @@ def test_profiles() -> None:
     reasons = (Reason(code="policy.torch_op", detail="aten::mm"),)
     rejected = ProfileReport(tool="profile", status="rejected", reasons=reasons, **HEAD)
     assert text_of(rejected, "profile") == "Rejected, not timed:\n- policy.torch_op: aten::mm"
+
+
+RESOURCES = {
+    "source": "kernels/a.cu", "kernel": "soft(float*)", "symbol": "_Z4softPf", "arch": "sm_90a", "registers": 64,
+    "shared_bytes": 256, "barriers": 1, "stack_bytes": 8, "spill_store_bytes": 4, "spill_load_bytes": 8,
+}  # fmt: skip
+
+
+def test_what_kernels_do_on_a_gpu() -> None:
+    spills = "soft(float*): 64 registers, 256 bytes of static shared memory, SPILLS 4 bytes out, 8 in"
+    built = BuildReport(tool="build", status="built", module="/x.so", kernels=[RESOURCES], **HEAD)
+    assert text_of(built, "compile").splitlines()[1] == spills
+    row = {
+        "name": "soft",
+        "count": 10,
+        "total_us": 1280.0,
+        "per_call_us": 128.0,
+        "launches_per_call": 1.0,
+        "share": 1.0,
+    }
+    roofline = {"kernel_us": 128.0, "least_bytes": 420_000_000, "copy_bytes_per_s": 4.2e12, "floor_us": 100.0,
+                "share_of_bandwidth": 0.78125, "left": 1.28}  # fmt: skip
+    counters = {"name": "soft", "time_ns": 130e3, "dram_bytes": 520e6, "stalls": {"long_scoreboard": 9.25}}
+    code = {
+        "symbol": "_Z4softPf",
+        "instructions": 11,
+        "counts": {"barriers": 2},
+        "excerpt_of": "beginning",
+        "excerpt": ["BRA"],
+    }
+    given = {"sources": ["CUPTI", "ptxas"], "calls": 10, "missing": ["ncu (Nsight Compute) is not installed"]}
+    parts = {"kernels": [row], "roofline": roofline, "counters": [counters], "code": [code], "resources": [RESOURCES]}
+    head = {"schema_version": 1, "tool": "inspect_kernels", "status": "inspected"}
+    report = InspectReport.model_validate({**head, **given, **parts})
+    text = text_of(report, "inspect")
+    assert "128.00 us 100.0 % 1 x soft" in text and "(CUPTI, ptxas; mean of 10 calls)" in text
+    assert "78 % of the bandwidth, 1.28x left" in text and "at the 4.20 TB/s of a copy" in text
+    assert "soft: 130.0 us under ncu (caches flushed); 520.0 MB of device memory, 4.00 TB/s; " in text
+    assert "warps wait most for long_scoreboard (9.2)" in text and spills in text and "  BRA" in text
+    assert text.endswith("Not available: ncu (Nsight Compute) is not installed.")
+
+
+def test_what_the_memory_checker_found() -> None:
+    checks = [
+        {
+            "check": "memcheck",
+            "status": "found",
+            "detail": "ERROR SUMMARY: 1 error",
+            "lines": ["Invalid __global__ write"],
+        },
+        {"check": "racecheck", "status": "clean", "detail": ""},
+    ]
+    head = {"schema_version": 1, "tool": "sanitize"}
+    text = text_of(SanitizeReport.model_validate({**head, "status": "found", "checks": checks}), "sanitize")
+    assert text.splitlines() == [
+        "memcheck: found (ERROR SUMMARY: 1 error)",
+        "  Invalid __global__ write",
+        "racecheck: clean",
+    ]
+    nothing = SanitizeReport.model_validate(
+        {**head, "status": "error", "reasons": [{"code": "task.stdin", "detail": "x"}]}
+    )
+    assert "not about your code" in text_of(nothing, "sanitize")
 
 
 def test_a_template_that_lacks_a_variable_is_an_error() -> None:
