@@ -195,6 +195,10 @@ FAST = (
     "forged-reply",
     "harness-loop-replaced",
     "own-operator-wraps-torch",
+    "numpy-does-the-product",
+    "child-process-runs-torch",
+    "child-computes-before-the-call",
+    "wakes-before-the-call",
     "honest-complex-and-double",
 )
 
