@@ -11,7 +11,7 @@ CODE = re.compile(r"\"((?:build|load|numeric|replay|timing|policy|tamper|runtime
 
 def test_every_reason_code_is_explained():
     files = [*TOOLS.rglob("*.py"), *HOST.rglob("*.py")]
-    used = {code for path in files for code in CODE.findall(path.read_text(encoding="utf-8"))} - {"task.json"}
+    used = {code for path in files for code in CODE.findall(path.read_text(encoding="utf-8"))} - {"task.json", "timing.lock"}
     assert len(used) > 40
     missing = sorted(code for code in used if not code.startswith("build.") and f"`{code}`" not in README)
     assert missing == []

@@ -1,0 +1,96 @@
+"""Parts of the judge's GPU half that need no GPU: what it says about kernels, which addresses it asks for, what it
+takes off.
+"""
+
+import array
+
+import pytest
+from referee import announce, policy, seal, timing
+from referee.outcome import Rejected
+from referee.samples import Sample, Times
+
+pytestmark = pytest.mark.torch
+
+OWN = ("softmax_rows(float4 const*, float4*, int)", 2, 63.5)
+FILL = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >",
+    1,
+    2.0,
+)
+TORCH = ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float>", 1, 110.0)
+INDUCTOR = ("triton_per_fused__softmax_mul_0", 1, 70.0)
+BLAS = ("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>", 1, 342.0)
+
+
+def test_time_on_the_gpu_is_told_by_owner():
+    assert policy.check_kernels([OWN, FILL, BLAS], strict=True) == {"own": 63.5, "vendor": 342.0, "torch": 2.0}
+
+
+@pytest.mark.parametrize("kernel", [TORCH, INDUCTOR])
+def test_kernels_of_torch_compute_under_no_strict_forward(kernel):
+    with pytest.raises(Rejected, match=r"policy\.torch_op"):
+        policy.check_kernels([OWN, kernel], strict=True)
+    assert policy.check_kernels([OWN, kernel], strict=False)["torch"] == kernel[2]
+
+
+def test_a_triton_kernel_of_ones_own_is_ones_own():
+    assert policy.check_kernels([("triton_per_row_softmax", 1, 5.0)], strict=True)["own"] == 5.0
+
+
+def test_no_kernel_at_all_is_a_finding_under_either_policy():
+    for strict in (True, False):
+        with pytest.raises(Rejected, match=r"policy\.no_kernel"):
+            policy.check_kernels([], strict=strict)
+
+
+@pytest.mark.parametrize("count", [3, announce.MANY + 10])
+def test_only_addresses_outside_of_named_allocations_are_asked_for(count):
+    announcer = announce.Announcer()
+    announcer._remember([[4096, 1000, "aa"], [8192, 4096, "bb"]])
+    inside = [4096 + 7 * at for at in range(count // 2)] + [8192 + at for at in range(count - count // 2)]
+    outside = [4095, 5096, 8191, 12288]
+    pointers = array.array("Q", [*inside, *outside])
+    find = announcer._unnamed_of_many if count > announce.MANY else announcer._unnamed
+    assert [pointer for pointer in find(pointers) if pointer not in inside] == outside
+    assert find(array.array("Q", inside)) == [pointer for pointer in inside if not _named(pointer)]
+
+
+def _named(pointer):
+    return 4096 <= pointer < 5096 or 8192 <= pointer < 12288
+
+
+def test_lots_fall_into_the_tensors_and_on_the_last_one_always():
+    sizes, pointers = [100_000, 0, 8], [1_000_000 * (at + 1) for at in range(12)]
+    places = seal.Lots().places(pointers, sizes)
+    assert places[0][0] >= pointers[-1] and places[0][1] == 8
+    for address, count in places:
+        at = max(index for index, pointer in enumerate(pointers) if pointer <= address)
+        assert address + count <= pointers[at] + sizes[at % 3]
+    assert seal.Lots().places([], sizes) == []
+
+
+def times(eager, candidate, *, protocol=(), calls=10):
+    def side(values):
+        return [Sample(us=us, reply_us=us, cpu_us=us, waited_share=0.0) for us in values]
+
+    samples = {"eager": side(eager), "compile": side(eager), "submission": side(candidate)}
+    return Times(calls=calls, samples=samples, protocol_us=list(protocol))
+
+
+def test_what_the_protocol_takes_comes_off_every_side():
+    plain, corrected = times([120.0] * 8, [70.0] * 8), times([120.0] * 8, [70.0] * 8, protocol=[190, 200, 900])
+    assert plain.interval("eager").ratio == pytest.approx(120 / 70)
+    assert corrected.interval("eager").ratio == pytest.approx(100 / 50)
+    assert corrected.median_us("submission") == pytest.approx(50.0)
+
+
+def test_never_more_than_half_of_a_window_is_taken_for_protocol():
+    assert times([10.0] * 8, [10.0] * 8, protocol=[1000.0]).median_us("eager") == 5.0
+
+
+@pytest.mark.parametrize(
+    ("eager", "decided"),
+    [([200.0] * 8, True), ([101.0, 99.0] * 4, False), ([106.0, 104.0] * 4, False), ([150.0, 190.0] * 4, False)],
+)
+def test_rounds_end_early_only_where_neither_call_nor_reward_can_change(eager, decided):
+    assert timing._decided(times(eager, [100.0] * 8)) is decided
