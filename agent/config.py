@@ -42,8 +42,8 @@ class BackendConfig(_Section):
     """Which language model, and how it is asked."""
 
     name: str = "auto"
-    """auto (a configured model, else a shipped recorded run, else builtin), builtin, openai, a provider or server that `agent models` lists,
-    local, replay, or a dotted path to a class."""
+    """auto (a configured model, else a shipped recorded run, else builtin), builtin, local, replay, a name that
+    `agent models` lists, or a dotted path to a class."""
     model: str = ""
     """Name at the server; for local the path of a GGUF file."""
     base_url: str = ""
