@@ -23,7 +23,9 @@ editbody ::= editline*
 editline ::= ( [^`<>=\\n] [^\\n]* )? "\\n"
 word ::= [A-Za-z0-9_./-]+
 number ::= [0-9]+
+truth ::= "true" | "false"
 """
+_VALUES: Final = {"number": "number", "integer": "number", "boolean": "truth"}
 
 
 def action_grammar(tools: Sequence[ToolSchema], *, most: int) -> str:
@@ -44,7 +46,7 @@ def _rule(tool: ToolSchema) -> str:
     for key, value in properties.items():
         if key == body or (edit and key in ("old", "new")):
             continue
-        field = f'" {key}=" {"number" if value.get("type") == "number" else "word"}'
+        field = f'" {key}=" {_VALUES.get(value.get("type"), "word")}'
         parts.append(field if key in required else f"( {field} )?")
     parts.append(r'"\n"')
     if edit:

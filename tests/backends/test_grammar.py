@@ -35,13 +35,14 @@ def as_regex(grammar: str) -> str:
     return expand("root")
 
 
-ONE = as_regex(action_grammar(tool_schemas(), most=1))
-MANY = as_regex(action_grammar(tool_schemas(), most=MOST_BLOCKS))
+ONE = as_regex(action_grammar(tool_schemas("cuda"), most=1))
+MANY = as_regex(action_grammar(tool_schemas("cuda"), most=MOST_BLOCKS))
 BLOCKS = [
     render("bash", {"command": "ls -l\ncat <<'E'\n`x` ``y``\nE"}),
     render("bash", {"command": "make", "timeout_s": 30}),
     render("write_file", {"path": "kernels/a_b.cpp", "content": "int x;\n\n#pragma omp simd\n"}),
     render("edit_file", {"path": "model_new.py", "old": "a = 1", "new": "a = 2\nb = 3"}),
+    "```action inspect counters=true code=fused\n```",
     *(render(name, {}) for name in ("compile", "verify", "profile", "submit")),
     render("submit", {"summary": "Fused."}),
 ]
@@ -63,6 +64,7 @@ def test_what_we_write_is_a_sentence(block: str) -> None:
         "```action run\nls\n```",
         "```action write_file\nx\n```",
         "```action compile\nx\n```",
+        "```action inspect counters=yes\n```",
         "`code` first\n```action compile\n```",
         "x\n" * 9 + "```action compile\n```",
     ],
@@ -77,7 +79,7 @@ ASCII = st.characters(codec="ascii", exclude_characters="\r\x0b\x0c\x1c\x1d\x1e"
 @settings(max_examples=150)
 @given(st.from_regex(ONE, fullmatch=True, alphabet=ASCII))
 def test_every_sentence_is_read_as_one_call(text: str) -> None:
-    found = read_actions(Reply(text=text), tool_schemas(), turn=0)
+    found = read_actions(Reply(text=text), tool_schemas("cuda"), turn=0)
     assert len(found.calls) == 1, found.raw.get("format_error")
 
 
