@@ -33,6 +33,7 @@ class LocalBackend:
         self.config = config.model_copy(update={"context_tokens": _context(config, self.gguf.context_tokens)})
         self.cancelled = cancelled
         self.restarts = 0
+        self._closed = False
         self._wanted = Wanted.of(
             config.local, model=self.gguf.path.absolute(), context_tokens=self.config.context_tokens
         )
@@ -74,6 +75,11 @@ class LocalBackend:
                 self._bury()
 
     def close(self) -> None:
+        """A turn that is still being waited for somewhere starts no server any more."""
+        self._closed = True
+        self._let_go()
+
+    def _let_go(self) -> None:
         inner, self._inner = self._inner, None
         server, self._server = self._server, None
         if inner is not None:
@@ -82,7 +88,9 @@ class LocalBackend:
             SERVERS.release(self._wanted)
 
     def start(self) -> LocalServer:
-        """The running server, started where there is none. Raises as LocalServer does."""
+        """The running server, started where there is none. Raises as LocalServer does, ChatCancelled after close."""
+        if self._closed:
+            raise ChatCancelled
         if self._server is None:
             self._server = SERVERS.acquire(self._wanted, cancelled=self.cancelled)
         return self._server
@@ -110,7 +118,7 @@ class LocalBackend:
         """Raises BackendError when there were too many, ChatCancelled when a person asked to leave meanwhile."""
         assert self._server is not None
         ended = self._server.post_mortem()
-        self.close()
+        self._let_go()
         if self.cancelled is not None and self.cancelled():
             raise ChatCancelled
         if self.restarts >= MOST_RESTARTS:

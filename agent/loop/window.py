@@ -81,8 +81,8 @@ class Window:
         if self._cut == 0 and whole.chars <= self.budget_chars:
             return whole
         now = kept()
-        # Files that a turn still in view has changed may be shown as they were: the view's beginning stays the same.
-        before = self._kept if self._cut and not (now.best and now.files != self._kept.files) else now
+        # What turns still in view have changed may be shown as it was before them: the view's beginning stays the same.
+        before = self._kept if self._cut and not (now.best and now != self._kept) else now
         shown = condense(messages, before, budget=self.budget_chars, cut=self._cut)
         if shown.hidden != self._cut and before is not now:
             shown = condense(messages, now, budget=self.budget_chars, cut=shown.hidden)

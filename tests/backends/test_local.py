@@ -93,6 +93,8 @@ def test_a_server_serves_and_is_gone_afterwards(local: MakeLocal) -> None:
     assert backend.start().base_url.startswith("http://127.0.0.1:")
     backend.close()
     assert gone(server)
+    with pytest.raises(ChatCancelled):
+        backend.chat([user()], TOOLS)
 
 
 def test_who_wants_the_same_model_shares_its_server(local: MakeLocal) -> None:

@@ -112,6 +112,19 @@ def test_a_views_beginning_stays_until_it_is_full_again() -> None:
     assert 2 < changes < 25
 
 
+def test_a_new_best_is_shown_at_once_and_other_files_when_more_is_condensed() -> None:
+    window = Window(2000, reply=500, overhead_chars=0)
+    messages = conversation(*[400] * 12)
+    draft = Kept((("model_new.py", "a draft"),))
+    assert "a draft, better" not in window.view(messages, lambda: draft).messages[1].content
+    later = Kept((("model_new.py", "a draft, better"),))
+    assert "a draft, better" not in window.view(messages, lambda: later).messages[1].content
+    best = Kept(later.files, best=True, speedup=1.5)
+    assert "1.50x" in window.view(messages, lambda: best).messages[1].content
+    changed = Kept(later.files, best=True, speedup=1.5, changed=True)
+    assert "holds a changed one" in window.view(messages, lambda: changed).messages[1].content
+
+
 def test_the_servers_counts_set_how_much_fits() -> None:
     window = Window(2000, reply=500, overhead_chars=0)
     view = condense(conversation(1000), Kept(), budget=9999)
