@@ -21,9 +21,9 @@ REFILL: Final = 0.65
 SMALLEST_PART: Final = 200
 _MOST_STEPS: Final = 8
 _CALL_CHARS: Final = 60
-_OUTCOME_CHARS: Final = 120
-_FILES_SHARE: Final = 0.6
-_FRAME_CHARS: Final = 250
+_OUTCOME_CHARS: Final = 100
+_FILES_SHARE: Final = 0.5
+_FRAME_CHARS: Final = 200
 """The note's own words."""
 _ROOM_FOR_ANSWERS: Final = 4
 
@@ -169,11 +169,11 @@ def _collapsed(steps: list[Step]) -> list[Step]:
 
 
 def _fitting(steps: list[Step], *, room: int) -> list[Step]:
-    """The newest of them that fit."""
+    """The newest of them that fit, and the last one in any case: without it a model does the same again."""
     chosen: list[Step] = []
     for step in reversed(steps[-_MOST_STEPS:]):
         room -= len(step.call) + len(step.outcome) + 20
-        if room < 0:
+        if room < 0 and chosen:
             break
         chosen.insert(0, step)
     return chosen
