@@ -39,6 +39,10 @@ def synth(
         bool, typer.Option("--twin", help="Target cuda without a GPU: filter each task in CPU sizes.")
     ] = False,
     lanes: Annotated[int, typer.Option(min=0, metavar="N", help="Candidates at once; default: one per core.")] = 0,
+    compile: Annotated[bool, typer.Option("--compile/--no-compile", help="Also filter by torch.compile.")] = True,
+    times: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Times by tools/time_tasks.py: they decide, and are kept.")
+    ] = None,
     backend: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="A language model writes the candidates; names as in agent optimize."),
@@ -72,6 +76,8 @@ def synth(
         twin=twin,
         lanes=lanes,
         propose=any(asked.values()),
+        compile=compile,
+        times=times,
         files=tuple(config or ()),
         settings=tuple(settings or ()),
         flags=flags,

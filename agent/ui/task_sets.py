@@ -29,6 +29,8 @@ def run_synth(
     twin: bool,
     lanes: int,
     propose: bool,
+    compile: bool,
+    times: Path | None,
     files: Sequence[Path],
     settings: Sequence[str],
     flags: Mapping[str, Any],
@@ -48,6 +50,8 @@ def run_synth(
         twin=twin,
         lanes=lanes,
         propose=propose,
+        compile=compile,
+        times=times,
     )
     result = synthesize(request, progress=say)
     if json:

@@ -1,5 +1,6 @@
 """Which candidates become the set: the first that pass, in order, whatever came in which batch."""
 
+import json
 import random
 
 import pytest
@@ -9,6 +10,7 @@ from agent.judging.reports import Reason
 from agent.tasks.admission.examiner import CandidateReport
 from agent.tasks.synthesis.candidate import Source
 from agent.tasks.synthesis.journal import Journal
+from agent.tasks.synthesis.measured import read_times
 from agent.tasks.synthesis.operators import catalogue
 from agent.tasks.synthesis.streams import BENCHMARK, DUPLICATE, Stream
 
@@ -94,3 +96,27 @@ def test_the_journal_goes_on_after_a_torn_line_and_refuses_another_set(tmp_path)
     path.write_text("something else\n")
     with pytest.raises(ConfigError, match="no journal"):
         Journal(path, {"seed": 1})
+
+
+def test_measured_times_decide_and_the_next_candidates_take_the_place(tmp_path) -> None:
+    source = Source(5, "cpu", catalogue())
+    plain = Stream("torch#2", 3, source, lambda _: None)
+    reports = {one.examined_sha256: report("x") for one in plain.wanted({}, 30)}
+    plain.settle(reports)
+    slow, fast, broken = (kept.candidate.sha256 for kept in plain.kept)
+    rows = [
+        {"sha256": slow, "eager_ms": 120.0, "device": "a GPU"},
+        {"sha256": fast, "eager_ms": 5.0, "equal": False},
+        {"sha256": broken, "error": "OutOfMemoryError"},
+    ]
+    path = tmp_path / "times.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    timed = Stream("torch#2", 3, source, lambda _: None, read_times(path))
+    while not timed.full:
+        reports |= {one.examined_sha256: report("x") for one in timed.wanted(reports, 30)}
+        timed.settle(reports)
+    assert not {slow, fast, broken} & {kept.candidate.sha256 for kept in timed.kept}
+    assert timed.funnel() == {"task.too_slow": 1, "task.compile_differs": 1, "task.raises": 1} | plain.funnel()
+    path.write_text("no times\n")
+    with pytest.raises(ConfigError, match=r"times\.jsonl:1"):
+        read_times(path)

@@ -58,7 +58,8 @@ class Journal:
             raise ConfigError(
                 f"{self.path} is no journal of a synthesis", hint="move it away, or choose another -o"
             ) from None
-        different = sorted(key for key in {*before, *header} if before.get(key) != header.get(key))
+        # More or fewer tasks of the same candidates are the same synthesis.
+        different = sorted(key for key in {*before, *header} - {"count"} if before.get(key) != header.get(key))
         if different:
             raise ConfigError(
                 f"{self.path} belongs to another synthesis: {', '.join(different)} differ",

@@ -12,6 +12,7 @@ from typing import Final
 from agent.export.similarity import Nearest
 from agent.tasks.admission.examiner import CandidateReport
 from agent.tasks.synthesis.candidate import RESCALED, Candidate, Maker, NotMade
+from agent.tasks.synthesis.measured import Measured
 
 ATTEMPTS: Final = 3
 # Flags that `agent tasks check` tells a person about; nobody has to keep such a candidate here.
@@ -50,6 +51,7 @@ class Stream:
     quota: int
     source: Maker
     nearest: Callable[[Candidate], Nearest | None]
+    measured: Measured = field(default_factory=lambda: Measured({}))
     kept: list[Kept] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     rescaled: int = 0
@@ -144,5 +146,7 @@ class Stream:
         for flag in report.flags:
             if flag.code in DROPPING:
                 return Dropped(self.kind, number, candidate.ops, flag.code, flag.detail)
+        if objection := self.measured.objection(candidate.sha256):
+            return Dropped(self.kind, number, candidate.ops, *objection)
         self.rescaled += bool(candidate.attempt)
         return Kept(candidate, report, nearest)

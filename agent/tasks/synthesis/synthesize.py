@@ -20,6 +20,7 @@ from agent.export.similarity import Nearest, Structure, load_benchmark, nearest
 from agent.tasks.admission.examiner import CandidateReport, Examination, Examiner, open_examiner
 from agent.tasks.synthesis.candidate import Candidate, Maker, Source
 from agent.tasks.synthesis.journal import Journal, journal_path
+from agent.tasks.synthesis.measured import Measured, read_times
 from agent.tasks.synthesis.mix import KINDS, TRANSFORMERS, quotas
 from agent.tasks.synthesis.operators import DATA, Catalogue
 from agent.tasks.synthesis.proposals import Proposer, proposals_path
@@ -46,6 +47,8 @@ class Request:
     twin: bool = False
     lanes: int = 0
     propose: bool = False
+    compile: bool = True
+    times: Path | None = None
 
 
 @dataclass
@@ -84,6 +87,7 @@ def synthesize(request: Request, *, progress: Progress) -> Synthesized:
         raise ConfigError("--twin is for target cuda, and for composed tasks: proposals have one size")
     if request.output.exists() and not journal_path(request.output).exists():
         raise ConfigError(f"{request.output} exists", hint="choose another -o, or remove it")
+    measured = read_times(request.times)
     request.output.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         backend = make_backend(request.config.backend) if request.propose else None
@@ -97,12 +101,14 @@ def synthesize(request: Request, *, progress: Progress) -> Synthesized:
         known, versions = examiner.operators()
         wanted, notes = _available(request, known)
         header = _header(request, versions, known, benchmark) | ({"proposed_by": backend.name} if backend else {})
+        header |= {} if request.compile else {"compile": False}
         journal = Journal(journal_path(request.output), header)
-        streams = _streams(_maker(request, known, backend), wanted, benchmark)
-        examined = _fill(streams, examiner, journal, Examination(lanes=request.lanes), progress)
+        streams = _streams(_maker(request, known, backend), wanted, benchmark, measured)
+        how = Examination(lanes=request.lanes, compile=request.compile)
+        examined = _fill(streams, examiner, journal, how, progress)
     result = Synthesized(request, _ordered(streams, request.seed), streams, versions, known.missing, notes)
     result.examined_now, result.seconds = examined, time.monotonic() - started
-    _write(result)
+    _write(result, measured)
     return result
 
 
@@ -136,7 +142,6 @@ def _header(
     return {
         "generation": GENERATION,
         "seed": request.seed,
-        "count": request.count,
         "mix": dict(request.mix),
         "target": request.target,
         "twin": request.twin,
@@ -154,7 +159,9 @@ def _maker(request: Request, known: Catalogue, backend: Backend | None) -> Maker
     return Proposer(backend, path, seed=request.seed, target=request.target, catalogue=known)
 
 
-def _streams(source: Maker, wanted: Mapping[str, int], benchmark: Sequence[Structure]) -> list[Stream]:
+def _streams(
+    source: Maker, wanted: Mapping[str, int], benchmark: Sequence[Structure], measured: Measured
+) -> list[Stream]:
     found: dict[str, Nearest] = {}
 
     def near(candidate: Candidate) -> Nearest | None:
@@ -164,7 +171,7 @@ def _streams(source: Maker, wanted: Mapping[str, int], benchmark: Sequence[Struc
             found[candidate.mark] = nearest(candidate.structure, benchmark)
         return found[candidate.mark]
 
-    return [Stream(kind, wanted[kind], source, near) for kind in KINDS if wanted[kind]]
+    return [Stream(kind, wanted[kind], source, near, measured) for kind in KINDS if wanted[kind]]
 
 
 def _fill(streams: Sequence[Stream], examiner: Examiner, journal: Journal, how: Examination, progress: Progress) -> int:
@@ -243,17 +250,20 @@ def row(kept: Kept, result: Synthesized) -> dict[str, Any]:
     }
 
 
-def _write(result: Synthesized) -> None:
+def _write(result: Synthesized, measured: Measured) -> None:
     output = result.request.output
     rows = "".join(json.dumps(row(kept, result)) + "\n" for kept in result.kept)
     _replace(output, rows)
     _replace(output.with_suffix(".funnel.json"), json.dumps(funnel(result), indent=1) + "\n")
-    if not result.request.twin:
-        _replace(output.with_suffix(".times.jsonl"), "".join(json.dumps(_times(kept)) + "\n" for kept in result.kept))
+    times = [measured.rows.get(kept.candidate.sha256) or _times(kept, result.request) for kept in result.kept]
+    if any(times):
+        _replace(output.with_suffix(".times.jsonl"), "".join(json.dumps(row) + "\n" for row in times if row))
 
 
-def _times(kept: Kept) -> dict[str, Any]:
+def _times(kept: Kept, request: Request) -> dict[str, Any] | None:
     """As the filters saw them: on a machine with other work, single runs; for filters and a rough order only."""
+    if request.twin:
+        return None
     facts = kept.report.facts
     return {
         "task_id": kept.candidate.id,
@@ -285,6 +295,8 @@ def funnel(result: Synthesized) -> dict[str, Any]:
             for stream in result.streams
         },
         "kernelbench_compared": result.request.kernelbench is not None,
+        "torch_compile": result.request.compile,
+        "times_given": result.request.times is not None,
     }
 
 
