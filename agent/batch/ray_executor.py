@@ -64,7 +64,7 @@ class RayExecutor:
     _told: str = field(default=GO_ON, init=False)
     """The wish that the switch is known to hold."""
     _actor: Any = field(default=None, init=False)
-    """Kept, because an actor ends with its last handle."""
+    """The switch; an actor ends with its last handle."""
     _looked_at: float = field(default=0.0, init=False)
     _closed: bool = field(default=False, init=False)
 
@@ -114,8 +114,9 @@ class RayExecutor:
             return
         self._leave()
         self._closed = True
-        with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
-            self._ray.kill(self._ray.get_actor(self._switch))
+        if self._actor is not None:
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._ray.kill(self._actor)
         self._ray.shutdown()
 
     def _leave(self) -> None:
@@ -175,10 +176,15 @@ class RayExecutor:
 
         What could not be told is told again with every look at what runs, until the actor has heard it.
         """
-        with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
-            actor = self._ray.get_actor(self._switch)
-            self._told = self._ray.get(actor.write.remote(self._wish), timeout=CONTROL_TIMEOUT_S)
-            return
+        if self._actor is not None:
+            try:
+                self._told = self._ray.get(self._actor.write.remote(self._wish), timeout=CONTROL_TIMEOUT_S)
+            except self._ray.exceptions.GetTimeoutError:
+                return
+            except self._ray.exceptions.RayError:
+                self._actor = None  # its name stays taken as long as this process has a handle
+            else:
+                return
         with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
             # On the driver's own node where it can be: what ends that node ends the command as well.
             here = self._ray.get_runtime_context().get_node_id()
@@ -188,14 +194,13 @@ class RayExecutor:
             self._told = self._ray.get(self._actor.read.remote(), timeout=CONTROL_TIMEOUT_S)
 
     def _check_switch(self) -> None:
-        """A wish that was not told, or that was lost with the actor, which then begins again with its first one."""
-        if self._told == self._wish:
+        """A wish that was not told, or that is gone with the actor."""
+        if self._told == self._wish and self._actor is not None:
             try:
-                asked = self._ray.get_actor(self._switch).read.remote()
-                ready, _ = self._ray.wait([asked], timeout=0.2)
+                ready, _ = self._ray.wait([self._actor.read.remote()], timeout=0.2)
                 self._told = self._ray.get(ready[0]) if ready else self._told
-            except (self._ray.exceptions.RayError, ValueError):
-                self._told = GO_ON
+            except self._ray.exceptions.RayError:
+                self._told, self._actor = GO_ON, None
         if self._told != self._wish:
             self._set_switch()
 

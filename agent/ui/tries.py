@@ -245,11 +245,10 @@ def _confirmations(invocation: Invocation, tried: Sequence[Tried], search: Searc
     _write(search, tried, ())
     if controls.leaving:
         return Last()
-    rows = _rows(invocation)
-    rows.say("judging the winner again, alone")
     later = f"agent optimize --resume {shell_word(str(search.path))}"
     state = LeaveState(controls, say=write_now, words=f"leaving: the winner is not judged again; later: {later}")
     with installed(state):
+        _rows(invocation).say("judging the winner again, alone")
         try:
             found = confirm(
                 invocation.config, invocation.task, tried, folder=search.path, leave=lambda: controls.leaving

@@ -251,6 +251,29 @@ def test_one_signal_ends_all_tries_and_judges_what_there_is(project: Path) -> No
     assert len(list((project / "runs").iterdir())) == 2
 
 
+@pytest.mark.bubblewrap
+@pytest.mark.torch
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_leaving_the_last_judgement_says_how_to_go_on(project: Path, number: signal.Signals) -> None:
+    task = RunFolder(RECORDED).task()
+    settings = [f"run.output={project / 'runs'}", "search.kind=best-of", f"backend.script={RECORDED}"]
+    config = load_config(settings=[*settings, "sandbox.kind=bubblewrap", "judge.target=cpu"])
+    folder = SearchFolder.create(task, config).path
+    shutil.copytree(RECORDED, folder / "run-1")
+    record = json.loads((folder / "search.json").read_text()) | {"runs": {"1": "run-1"}}
+    (folder / "search.json").write_text(json.dumps(record))
+    left = agent(project, "--resume", str(folder), "--plain")
+    assert left.stdout is not None
+    while "judging the winner again" not in (line := left.stdout.readline()):
+        assert line, left.communicate()
+    left.send_signal(number)
+    errors = left.communicate()[1]
+    assert left.returncode == 128 + number, errors
+    assert f"leaving: the winner is not judged again; later: agent optimize --resume {folder}\n" in errors
+    stored = json.loads((folder / "search.json").read_text())
+    assert not stored["complete"] and [item["run"] for item in stored["tries"]] == ["run-1"]
+
+
 class Author:
     """Submits torch's own arithmetic (policy open takes it); in a later round it edits what lies in the workspace."""
 
@@ -287,15 +310,6 @@ def test_a_beam_that_was_killed_goes_on_from_its_accepted_seed(project: Path) ->
         killed.communicate()
         author.stalls = False
         (folder,) = (project / "runs").iterdir()
-        left = agent(project, "--resume", str(folder), "--plain")
-        assert left.stdout is not None
-        while "judging the winner again" not in (line := left.stdout.readline()):
-            assert line, left.communicate()
-        left.send_signal(signal.SIGINT)
-        errors = left.communicate()[1]
-        assert left.returncode == 128 + signal.SIGINT, errors
-        assert f"leaving: the winner is not judged again; later: agent optimize --resume {folder}" in errors
-        assert not json.loads((folder / "search.json").read_text())["complete"]
         again = agent(project, "--resume", str(folder), "--json")
         out, errors = again.communicate()
         summary = json.loads(out.splitlines()[-1])
