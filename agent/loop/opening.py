@@ -25,7 +25,7 @@ from agent.trajectory.writer import record_error
 
 FACTS_TIMEOUT_S: Final = 30.0
 SEED_NOTES: Final = "seed.json"
-HEADER: Final = Path("binding") / "binding_registry.h"
+HEADERS: Final = ("launcher.h", "binding_registry.h")
 # Printed as `key: value` lines; whatever is missing in a sandbox prints nothing.
 FACTS: Final = r"""
 echo "cores: $(nproc)"
@@ -81,10 +81,11 @@ def read_seed(folder: RunFolder) -> Seed | None:
 
 
 def lay_out(workspace: Path, task: Task, *, seed: Seed | None = None) -> None:
-    """What the model finds: the task's text, the header that kernels include, a seed's files. Safe to repeat."""
+    """What the model finds: the task's text, the headers that kernels include, a seed's files. Safe to repeat."""
     (workspace / "kernels").mkdir(parents=True, exist_ok=True)
     (workspace / "model.py").write_bytes(task.text.encode("utf-8"))
-    shutil.copyfile(asset("tools") / HEADER, workspace / HEADER.name)
+    for name in HEADERS:
+        shutil.copyfile(asset("tools") / "binding" / name, workspace / name)
     if seed is not None and seed.folder is not None:
         shutil.copytree(seed.folder, workspace, dirs_exist_ok=True)
 

@@ -1,4 +1,4 @@
-"""Makes a submission's folder usable without the harness: adds use.py, the two binding files and model.py."""
+"""Makes a submission's folder usable without the harness: adds use.py, the binding files and model.py."""
 
 import re
 from pathlib import Path
@@ -9,6 +9,16 @@ from agent.errors import RecordError
 from agent.ui.templates_env import render
 
 _CUDA_LIBRARIES: Final = (("cublasLt", "cublasLt"), ("cublas", "cublas"), ("cudnn", "cudnn"), ("curand", "curand"))
+
+_NVCC_FLAGS: Final = (
+    "-O3",
+    "-std=c++17",
+    "--expt-relaxed-constexpr",
+    "--expt-extended-lambda",
+    "-DAGENT_TARGET_CUDA",
+    "-Xcompiler=-fopenmp",
+)
+_BINDING: Final = ("binding.cpp", "binding_registry.h", "launcher.h")
 
 
 def make_portable(folder: Path, *, target: str, model_text: str) -> Path:
@@ -23,15 +33,14 @@ def make_portable(folder: Path, *, target: str, model_text: str) -> Path:
         compiler="nvcc" if cuda else "g++",
         device=target,
         suffixes=repr((".cu", ".cpp") if cuda else (".cpp",)),
-        cxx_flags=repr(["-O3", "-std=c++17", "-fopenmp"] + ([] if cuda else ["-march=native"])),
-        nvcc_flags=repr(["-O3", "-std=c++17", "--expt-relaxed-constexpr", "-Xcompiler=-fopenmp"]),
+        cxx_flags=repr(["-O3", "-std=c++17", "-fopenmp", "-DAGENT_TARGET_CUDA" if cuda else "-march=native"]),
+        nvcc_flags=repr(list(_NVCC_FLAGS)),
         link_flags=repr(["-fopenmp", *(_libraries(folder) if cuda else [])]),
     )
     binding = asset("tools") / "binding"
     contents = {
         "use.py": use,
-        "binding.cpp": (binding / "binding.cpp").read_text(encoding="utf-8"),
-        "binding_registry.h": (binding / "binding_registry.h").read_text(encoding="utf-8"),
+        **{name: (binding / name).read_text(encoding="utf-8") for name in _BINDING},
         "model.py": model_text,
     }
     for name, text in contents.items():

@@ -53,7 +53,7 @@ def test_the_opening_says_where_what_and_how_much(make_session: MakeSession) -> 
     assert TASK.text in task.content
     assert not skill_text().startswith("---")
     files = sorted(path.name for path in session.folder.workspace.iterdir())
-    assert files == ["binding_registry.h", "kernels", "model.py"]
+    assert files == ["binding_registry.h", "kernels", "launcher.h", "model.py"]
     assert (session.folder.workspace / "model.py").read_text() == TASK.text
 
 
