@@ -36,7 +36,8 @@ def main() -> int:
     except child.StdinError as error:
         report["reasons"] = [{"code": "task.stdin", "detail": str(error)}]
     except staged.NotBuilt as error:
-        report |= {"status": "failed", "reasons": error.report["reasons"]}
+        status = "error" if error.report["status"] == "error" else "failed"
+        report |= {"status": status, "reasons": error.report["reasons"]}
     json.dump(report, stdout)
     stdout.write("\n")
     stdout.flush()
