@@ -178,7 +178,7 @@ def _guarded(what: str, call: Callable[[], Any]) -> Any:
 def _detached(outputs: Any) -> tuple[tree.Spec, list[torch.Tensor]]:
     try:
         spec, leaves = tree.flatten(outputs)
-        values = [leaf.detach().contiguous() for leaf in leaves]
+        values = [tree.resolved(leaf.detach()).contiguous() for leaf in leaves]
         return tree.flatten(tree.unflatten(spec, iter(values)))[0], values
     except tree.Unsupported as error:
         raise loading.LoadError("task.outputs", f"forward returns {error}") from error

@@ -127,6 +127,12 @@ def view_as(raw: torch.Tensor, layout: Spec) -> torch.Tensor:
     return raw[: layout["bytes"]].view(dtype).as_strided(layout["shape"], layout["stride"])
 
 
+def resolved(value: Any) -> Any:
+    """The value with conjugations and signs that torch has only noted written to memory."""
+    spec, leaves = flatten(value)
+    return unflatten(spec, iter([leaf.resolve_conj().resolve_neg() for leaf in leaves]))
+
+
 def shape_of(spec: Spec) -> Any:
     """A hashable outline of the nesting (a list counts as a tuple) with dtype and shape of each tensor, without
     values.

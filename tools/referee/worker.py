@@ -167,6 +167,8 @@ class Worker:
             names, kernels, outputs = oplog.watched(lambda: self._run_items(), device=self.device)
         else:
             outputs = self._run_items()
+        if any(leaf.is_conj() or leaf.is_neg() for leaf in tree.leaves_of(outputs[0])):
+            outputs = [tree.resolved(output) for output in outputs]  # the values, not a promise of them
         self.outputs = outputs
         try:
             pointers = array.array("Q", [torch.Tensor.data_ptr(output) for output in outputs])
