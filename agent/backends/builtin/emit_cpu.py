@@ -16,7 +16,9 @@ LANE_BLOCK: Final = 1 << 14
 CHUNK: Final = 1 << 15  # elements of a row that one worker sums up
 ROW_CHUNKS: Final = 32
 TILE: Final = 64
+ALONE_BELOW: Final = 1 << 13  # elements: one thread is done before others have woken up
 FEW_TILES: Final = 4
+LONG_SUM: Final = 4096
 STREAM_FROM: Final = 1 << 18  # elements of an output that will not fit into the nearer caches anyway
 BLOCK_ROWS: Final = 64
 TABLES: Final = {
@@ -168,8 +170,13 @@ class _Emitter:
             "in_rows": self.in_rows,
             "lane": {"name": self.lanes.row.name, "size": self.lanes.row.size} if self.lanes.row else None,
             "split": self.split,
+            "alone": "" if self._work() >= ALONE_BELOW else " if (false)",
             **self._blocks(),
         }
+
+    def _work(self) -> int:
+        """Elements that the kernel goes through."""
+        return total(self.kernel.rows) * max(1, sum(total(item.cols) for item in self.kernel.passes))
 
     def _parameters(self) -> list[str]:
         return [
@@ -188,12 +195,14 @@ class _Emitter:
         return {"blocks": -(-lane.size // LANE_BLOCK), "block": LANE_BLOCK, "block_end": lane.size}
 
     def _must_split(self) -> bool:
-        """Few rows, or few tiles of rows where the lanes are rows and nothing but one level is reduced."""
+        """Few rows, or few tiles of rows, or sums so long that they lose digits, where the lanes are rows and nothing
+        but one level is reduced.
+        """
         kernel, lane = self.kernel, self.lanes.row
         if kernel.split or lane is None or any(item.level or item.stores for item in kernel.passes):
             return kernel.split
         tiles = total(kernel.rows) // lane.size * -(-lane.size // TILE)
-        return tiles < FEW_TILES
+        return tiles < FEW_TILES or max(total(item.cols) for item in kernel.passes) > LONG_SUM
 
     def _chunk(self, step: _Step) -> None:
         """A worker's share of a row: a range of the outermost loop."""
