@@ -11,7 +11,7 @@ from agent.tasks.synthesis.compose import Composition, compose
 from agent.tasks.synthesis.mix import TRANSFORMERS
 from agent.tasks.synthesis.operators import Catalogue
 from agent.tasks.synthesis.render import render
-from agent.tasks.synthesis.sizing import DEVICES, Sized, estimate_flops, size
+from agent.tasks.synthesis.sizing import DEVICES, Sized, estimate_flops, least_bytes, size
 from agent.tasks.task import text_sha256
 
 # A candidate whose time is outside of the band is tried again with sizes for this multiple of the time aimed at.
@@ -111,6 +111,7 @@ def _about(made: Composition, sized: Sized, source: Source) -> dict[str, Any]:
         "extra_inputs": len(made.extra_inputs),
         "estimate_ms": sized.estimate_ms,
         "value_bytes": sized.value_bytes,
+        "least_bytes": least_bytes(sized),
         "flops": estimate_flops(sized),
         "sized_for": DEVICES[source.target].name,
     }

@@ -134,5 +134,12 @@ def estimate_flops(sized: Sized) -> int:
     return round(sum(shapes.flops(node.operator, values[node.first], node.picks) for node in sized.composition.nodes))
 
 
+def least_bytes(sized: Sized) -> int:
+    """What has to move: inputs in, output out; weights are small beside them and left out."""
+    values = sized.values
+    inputs = [values[0], *(values[number] for number in sized.composition.extra_inputs)]
+    return ITEM_BYTES * sum(math.prod(shape) for shape in (*inputs, values[-1]))
+
+
 def _bytes(composition: Composition, batch: int) -> int:
     return ITEM_BYTES * sum(math.prod(shape) for shape in composition.values(batch))

@@ -102,7 +102,7 @@ def _difficulty(row: Mapping[str, Any], time: Mapping[str, Any]) -> Difficulty:
 
 
 def _least_bytes(about: Mapping[str, Any]) -> int | None:
-    found = about.get("compulsory_bytes")
+    found = about.get("compulsory_bytes", about.get("least_bytes"))
     return int(found) if found is not None else None
 
 
