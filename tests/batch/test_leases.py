@@ -1,5 +1,6 @@
 """A device is held by one measurement at a time, on the whole machine."""
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.batch.leases import DevicePool, gpu_uuids
+from agent.cli import main
 from agent.errors import ConfigError, SandboxError
 from agent.loop.waiting import Interrupted
 
@@ -142,6 +144,16 @@ def test_a_gpu_that_is_lost_is_passed_over(nvidia_smi: Tool) -> None:
     nvidia_smi(lost="GPU-aa11 GPU-bb22 GPU-cc33")
     with pytest.raises(SandboxError, match="no device answers: GPU-aa11, GPU-bb22, GPU-cc33"), pool.hold(stay):
         pass
+
+
+def test_a_judgement_on_a_gpu_leases_one(nvidia_smi: Tool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nvidia_smi(lost="GPU-aa11 GPU-bb22 GPU-cc33")
+    example = Path(__file__).parents[2] / "examples" / "gelu-bias-residual"
+    submission = str(example / "run" / "best" / "model_new.py")
+    options = ("--target", "cuda", "--sandbox", "bubblewrap", "--json")
+    assert main(["judge", str(example / "model.py"), submission, *options]) == 3
+    (reason,) = json.loads(capsys.readouterr().out)["reasons"]
+    assert "no device answers" in reason["detail"]
 
 
 def test_whoever_wants_to_leave_does_not_wait(tmp_path: Path) -> None:
