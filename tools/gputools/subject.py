@@ -116,7 +116,7 @@ def kernel_rows(events: Any, calls: int) -> list[dict[str, Any]]:
 
 def size_of(value: Any) -> int:
     if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
+        return int(value.numel() * value.element_size())
     if isinstance(value, dict):
         return sum(size_of(item) for item in value.values())
     if isinstance(value, (tuple, list)):
