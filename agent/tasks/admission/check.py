@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
 
-from agent.config import Config, cache_home
+from agent.config import Config
 from agent.judging.tool_runs import Target
 from agent.tasks.admission.examiner import CandidateReport, Examination, Examiner, open_examiner
 from agent.tasks.admission.rescale import Rescaled, grown, shrunk
+from agent.tasks.admission.scratch import scratch_folder
 from agent.tasks.task import Task
 
 BATCH: Final = 16
@@ -50,14 +49,9 @@ def check_tasks(
     told: Callable[[Finding], None],
 ) -> list[Finding]:
     """Examines all tasks, a batch at a time; `told` hears of each as it is known. Raises SandboxError, JudgeError."""
-    home = cache_home() / "synthesis"
-    home.mkdir(parents=True, exist_ok=True)
     how = replace(how, low_ms=0.0, high_ms=SLOWEST_MS)
     findings: list[Finding] = []
-    with (
-        TemporaryDirectory(prefix="admission-", dir=home, ignore_cleanup_errors=True) as scratch,
-        open_examiner(config, target=target, scratch=Path(scratch)) as examiner,
-    ):
+    with scratch_folder() as scratch, open_examiner(config, target=target, scratch=scratch) as examiner:
         for batch in _batches(tasks):
             reports = examiner.examine({str(at): task.text for at, task in enumerate(batch)}, how)
             for at, task in enumerate(batch):

@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
 
 from agent import __version__
 from agent.backends.base import Backend
 from agent.backends.registry import make_backend
-from agent.config import Config, cache_home
+from agent.config import Config
 from agent.errors import ConfigError, JudgeError, RecordError
 from agent.export.similarity import Nearest, Structure, load_benchmark, nearest
 from agent.tasks.admission.examiner import CandidateReport, Examination, Examiner, open_examiner
+from agent.tasks.admission.scratch import scratch_folder
 from agent.tasks.synthesis.candidate import Candidate, Maker, Source
 from agent.tasks.synthesis.journal import Journal, journal_path
 from agent.tasks.synthesis.measured import Measured, read_times
@@ -93,11 +93,9 @@ def synthesize(request: Request, *, progress: Progress) -> Synthesized:
         backend = make_backend(request.config.backend) if request.propose else None
         if backend is not None:
             stack.callback(backend.close)
-        scratch = stack.enter_context(
-            TemporaryDirectory(prefix="synthesis-", dir=_scratch_home(), ignore_cleanup_errors=True)
-        )
+        scratch = stack.enter_context(scratch_folder())
         examined_on: Literal["cpu", "cuda"] = "cpu" if request.twin else request.target
-        examiner = stack.enter_context(open_examiner(request.config, target=examined_on, scratch=Path(scratch)))
+        examiner = stack.enter_context(open_examiner(request.config, target=examined_on, scratch=scratch))
         known, versions = examiner.operators()
         wanted, notes = _available(request, known)
         header = _header(request, versions, known, benchmark) | ({"proposed_by": backend.name} if backend else {})
@@ -110,12 +108,6 @@ def synthesize(request: Request, *, progress: Progress) -> Synthesized:
     result.examined_now, result.seconds = examined, time.monotonic() - started
     _write(result, measured)
     return result
-
-
-def _scratch_home() -> Path:
-    home = cache_home() / "synthesis"
-    home.mkdir(parents=True, exist_ok=True)
-    return home
 
 
 def _available(request: Request, known: Catalogue) -> tuple[dict[str, int], list[str]]:

@@ -1,0 +1,50 @@
+"""The folder in which candidates run: torch.compile's cache of one examination, hundreds of megabytes, then removed.
+
+A lock beside it says that its owner lives; what a killed process left is removed by the next one.
+"""
+
+import contextlib
+import fcntl
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from agent.config import cache_home
+from agent.errors import RecordError
+
+FOLDER: Final = "admission"
+LOCK: Final = ".lock"
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A new folder below the cache. Raises RecordError where none can be made."""
+    home = cache_home() / FOLDER
+    folder = home / uuid.uuid4().hex
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        _sweep(home)
+        lock = folder.with_suffix(LOCK).open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder.mkdir(mode=0o700)
+    except OSError as error:
+        raise RecordError(f"cannot make a folder in {home}: {error.strerror}", full=True) from error
+    with lock:
+        try:
+            yield folder
+        finally:
+            _remove(folder)
+
+
+def _sweep(home: Path) -> None:
+    for lock in home.glob(f"*{LOCK}"):
+        with contextlib.suppress(OSError), lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(lock.with_suffix(""))
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.with_suffix(LOCK).unlink(missing_ok=True)
