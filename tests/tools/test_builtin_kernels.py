@@ -129,7 +129,7 @@ def softmaxes(x: torch.Tensor, target: torch.Tensor) -> dict[str, Any]:
     return {
         "last": masked.softmax(-1), "outer": x.softmax(1), "log": F.log_softmax(x, 0), "lse": x.logsumexp((1, 2)),
         "ce": F.cross_entropy(rows, target, ignore_index=3),
-        "kl": F.kl_div(rows.log_softmax(-1), rows.softmax(-1), reduction="sum"),
+        "kl": F.kl_div(rows.log_softmax(-1), rows.flip(0).softmax(-1), reduction="sum"),
         "smooth": F.cross_entropy(rows, target, reduction="none", label_smoothing=0.1),
         "max": x.amax(2),
     }  # fmt: skip

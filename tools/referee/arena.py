@@ -76,7 +76,7 @@ class Arena:
         """From a trusted worker's answer: mapped from its descriptor, or copied from its device memory."""
         offsets = reply.fields["offsets"]
         if not reply.descriptors:
-            worker.store.learn(reply.fields["segments"])
+            worker.store.learn(reply.fields["segments"], complete=True)
             whole = worker.store.read(reply.fields["packed"], reply.fields["packed_bytes"])
             worker.store.flush()
             return cls(whole, offsets=offsets)

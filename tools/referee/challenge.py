@@ -20,7 +20,7 @@ import torch
 from referee import memory, protocol, seal, stores, tree
 from referee.arena import Arena
 from referee.launch import Look, Nursery, Window, Worker
-from referee.outcome import Rejected
+from referee.outcome import Rejected, Unjudgeable
 
 MAX_DIMENSIONS: Final = 64
 MAX_SIZE: Final = 1 << 48
@@ -28,6 +28,9 @@ MAX_OUTPUT_BYTES: Final = 8 << 30
 POISONS: Final = (0x80, 0x01, 0xB4)  # malloc fills with the complement: 3.4e38, -1.7e38, 1.3e7 as float32
 PREPARE_LIMIT_S: Final = 60.0
 OVERWRITTEN: Final = 0xA5
+
+
+Spans = list[tuple[int, int]]  # first address and the one behind the last
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def draw_weights(oracle: Worker, *, mode: str, seed: int, timeout_s: float) -> S
 def load_weights(worker: Worker, state: State, *, timeout_s: float) -> None:
     """Through load_state_dict."""
     reply = worker.call("room_for_weights", state=state.entries, timeout_s=PREPARE_LIMIT_S)
-    worker.store.learn(reply.fields.get("segments"))
+    worker.store.learn(reply.fields.get("segments"), complete=True)
     pointers = _pointers(reply.blob, len(state.entries))
     for index, (pointer, (_, layout)) in enumerate(zip(pointers, state.entries, strict=True)):
         worker.store.write(pointer, state.arena.part(index, count=layout["bytes"]))
@@ -116,11 +119,11 @@ def place(
     perturb: int,
     weights: State | None = None,
     outputs: tree.Spec | None = None,
-    at_rest: Callable[[], None] | None = None,
+    at_rest: Callable[[Spans], None] | None = None,
 ) -> list[int]:
     """Room in the worker, then the content while it is stopped. `weights` are written into its parameters in the
     same way. Device memory for `outputs` of this layout is claimed, filled with the pattern and given back first.
-    `at_rest` is called before any content is written.
+    `at_rest` is called before any content is written, with the places where it will be.
     """
     reply = worker.call(
         "prepare",
@@ -131,14 +134,16 @@ def place(
         room=[layout["bytes"] for layout in tree.tensors_of(outputs)] if outputs else [],
         timeout_s=PREPARE_LIMIT_S,
     )
-    worker.store.learn(reply.fields.get("segments"))
+    worker.store.learn(reply.fields.get("segments"), complete=True)
     total = sum(len(batch.leaves(index)) for index in range(batch.count))
     pointers = _pointers(reply.blob, total)
     targets = [] if weights is None else _where_weights(worker, weights)
     # Nothing of the worker runs from here on: only now does content appear.
     worker.check_alone()
     if at_rest is not None:
-        at_rest()
+        sizes = [layout["bytes"] for index in range(batch.count) for _, layout in batch.leaves(index)]
+        written = [*zip(pointers, sizes, strict=True), *((pointer, layout["bytes"]) for pointer, layout in targets)]
+        at_rest([(low, low + count) for low, count in written])
     if weights is not None:
         _write_in_place(worker, weights, targets)
     at = 0
@@ -156,7 +161,7 @@ def _where_weights(worker: Worker, state: State) -> list[tuple[int, tree.Spec]]:
     if not names:
         return []
     reply = worker.call("where_weights", names=names, timeout_s=PREPARE_LIMIT_S)
-    worker.store.learn(reply.fields.get("segments"))
+    worker.store.learn(reply.fields.get("segments"), complete=True)
     pointers = _pointers(reply.blob, len(names))
     layouts = [checked_layout(layout) for layout in reply.fields["layouts"]]
     return list(zip(pointers, layouts, strict=True))
@@ -183,7 +188,19 @@ def run(
     log: bool = False,
     look: Look | None = None,
 ) -> Answer:
-    """Release the batch and take the answer apart; the worker is stopped afterwards."""
+    """Release the batch and take the answer apart; the worker is stopped afterwards.
+
+    What is wrong with a trusted worker's answer is wrong with the task.
+    """
+    try:
+        return _run(worker, batch, placed, timeout_s=timeout_s, log=log, look=look)
+    except (Rejected, memory.Unreadable) as error:
+        if worker.hostile:
+            raise
+        raise Unjudgeable("task.outputs", f"{worker.name}: {error}") from error
+
+
+def _run(worker: Worker, batch: Batch, placed: list[int], *, timeout_s: float, log: bool, look: Look | None) -> Answer:
     nonce = os.urandom(16).hex()
     taker = _seal_taker(worker.store, batch.count) if isinstance(worker.store, stores.DeviceMemory) else None
     window = worker.window(nonce=nonce, log=log, timeout_s=timeout_s, seal=taker, look=look)
@@ -262,12 +279,6 @@ def check_seal(worker: Worker, answer: Answer) -> None:
         )
 
 
-def computed_early(worker: Worker, answer: Answer, eve: seal.Eve) -> int:
-    """Pieces of the outputs that were there before the clock started."""
-    assert isinstance(worker.store, stores.DeviceMemory)
-    return seal.early(worker.store, eve, sorted(_output_spans(answer)))
-
-
 def overwrite_outputs(worker: Worker, answer: Answer) -> None:
     """What a trusted worker computed must not lie in device memory while a submission runs (handles can be guessed)."""
     if not isinstance(worker.store, stores.DeviceMemory):
@@ -320,7 +331,9 @@ def input_changed(worker: Worker, batch: Batch, answer: Answer, index: int) -> l
     return changed
 
 
-def _no_memory(worker: Worker, error: memory.Unreadable) -> Rejected:
+def _no_memory(worker: Worker, error: memory.Unreadable) -> Rejected | Unjudgeable:
+    if not worker.hostile:
+        return Unjudgeable("task.outputs", f"{worker.name}: {error}")
     if isinstance(worker.store, stores.DeviceMemory):
         return _not_on_device(error)
     return Rejected("tamper.tensor_subclass", f"an output tensor has no memory behind it: {error}")
@@ -427,7 +440,9 @@ def checked_spec(spec: Any, depth: int = 0) -> tree.Spec:
     if kind in ("tuple", "list") and isinstance(items, list):
         return {"k": kind, "items": [checked_spec(item, depth + 1) for item in items]}
     if kind == "dict" and isinstance(items, list) and all(isinstance(item, list) and len(item) == 2 for item in items):
-        return {"k": "dict", "items": [[str(key), checked_spec(item, depth + 1)] for key, item in items]}
+        if not all(isinstance(key, (str, int)) for key, _ in items):
+            raise Rejected("tamper.protocol", "the output's description is not understood")
+        return {"k": "dict", "items": [[key, checked_spec(item, depth + 1)] for key, item in items]}
     if kind in ("plain", "int", "float", "complex", "dtype", "device"):
         return {"k": kind, "v": spec.get("v")}
     raise Rejected("tamper.protocol", "the output's description is not understood")

@@ -28,7 +28,9 @@ class History:
     outputs: list[Leaves] = field(default_factory=list)
 
     def remember(self, leaves: Leaves) -> None:
-        self.outputs = [*self.outputs, leaves][-KEPT:]
+        # Copies on a GPU: a view would keep all that was computed beside it.
+        kept = [leaf.clone() if leaf.is_cuda else leaf for leaf in leaves]
+        self.outputs = [*self.outputs, kept][-KEPT:]
 
 
 def explain(

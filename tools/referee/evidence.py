@@ -43,7 +43,7 @@ def collect(session: Session, trial: Trial | None, times: samples.Times | None) 
         if trial.quiet is not None:
             found["kernels"] = [list(kernel) for kernel in sorted(trial.kernels, key=lambda entry: -entry[2])[:KERNELS]]
             found["kernel_us_by_owner"] = trial.notes.get("kernel_us")
-            found["longest_probe_us"] = trial.quiet.longest_us
+            found["probe_us"] = trial.quiet.waits_us
         found["tolerance"] = [
             {"largest": tolerance.largest, "rms": tolerance.rms, "reference_rms": tolerance.reference.rms}
             for tolerance in trial.tolerances.get(1.0, [])

@@ -67,6 +67,8 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
         _blaming(trial, lambda: correctness.check(trial))
         session.mark("correctness")
         findings.correct = True
+        if options.target == "cuda":
+            torch.cuda.empty_cache()  # the rounds' outputs; a small GPU has to hold five more contexts
         evidence.check_module(session, trial)
         _blaming(trial, lambda: _unseen(trial))
         if timed:
@@ -132,7 +134,10 @@ def _load(options: Options, session: Session, ground: Ground) -> Trial:
     summary = ground.summary
     try:
         submission, loaded = session.start_submission(
-            init=summary["init"], init_blob=bytes.fromhex(summary["init_hex"]), seed=ground.construct
+            init=summary["init"],
+            init_blob=bytes.fromhex(summary["init_hex"]),
+            seed=ground.construct,
+            on_device=bool(summary["on_device"]),
         )
     except WorkerFailure as failure:
         raise blame(failure, trusted=failure.worker != "submission") from failure

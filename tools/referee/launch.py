@@ -28,7 +28,8 @@ HEAP: Final = {
 # That would make every kernel with fewer barriers look faster than it is.
 SPIN: Final = {"GOMP_SPINCOUNT": "2000"}
 PASSED_ON: Final = (
-    "CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES", "TRITON_LIBCUDA_PATH",
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "LD_LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES",
+    "TRITON_LIBCUDA_PATH",
 )  # fmt: skip
 START_LIMIT_S: Final = 120.0
 PEEK_BYTES: Final = 1 << 17
@@ -413,6 +414,7 @@ def environment(threads: int) -> dict[str, str]:
         **HEAP,
         **SPIN,
         **kept,
+        "CUDA_VISIBLE_DEVICES": kept.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0],
     }
 
 

@@ -109,8 +109,12 @@ def load_task(text: str, *, device: str = "cpu") -> Task:
     return Task(module=module, device=device, places={})
 
 
-def load_submission(folder: Path, *, module_folder: str | None, init: Any, seed: int) -> torch.nn.Module:
-    """Import model_new.py and construct ModelNew. Only the built module's folder comes before the standard paths."""
+def load_submission(
+    folder: Path, *, module_folder: str | None, init: Any, seed: int, device: str | None = None
+) -> torch.nn.Module:
+    """Import model_new.py and construct ModelNew, on `device` where the reference was made there. Only the built
+    module's folder comes before the standard paths.
+    """
     path = folder / "model_new.py"
     if module_folder is not None:
         sys.path.insert(0, module_folder)
@@ -130,12 +134,22 @@ def load_submission(folder: Path, *, module_folder: str | None, init: Any, seed:
     made = getattr(module, "ModelNew", None)
     if not isinstance(made, type) or not issubclass(made, torch.nn.Module):
         raise LoadError("load.no_class", "model_new.py defines no class ModelNew(nn.Module)")
-    seed_everything(seed)
     try:
-        model: torch.nn.Module = made(*init)
+        model: torch.nn.Module = _constructed(made, init, seed=seed, device=device)
     except Exception as error:
         raise LoadError("load.constructor", f"ModelNew(*get_init_inputs()): {_told(error)}") from error
     return model.eval()
+
+
+def _constructed(made: Any, init: Any, *, seed: int, device: str | None) -> Any:
+    seed_everything(seed)
+    if device is not None:
+        try:
+            with torch.device(device):
+                return made(*init)
+        except Exception:  # code that insists on the CPU is moved afterwards; what is really wrong raises again
+            seed_everything(seed)
+    return made(*init)
 
 
 def compiled(model: torch.nn.Module, *, mode: str) -> Any:
@@ -143,6 +157,8 @@ def compiled(model: torch.nn.Module, *, mode: str) -> Any:
     import torch._dynamo
 
     torch._dynamo.reset()
+    if mode == "max-autotune" and torch.cuda.is_initialized():
+        mode = "max-autotune-no-cudagraphs"  # a graph's outputs are lost at its next call, and all are compared
     return torch.compile(model, mode=None if mode == "default" else mode)
 
 

@@ -59,6 +59,7 @@ class Oracle:
             "init": init,
             "init_hex": blob.hex(),
             "state": loading.describe_state(self.model),
+            "on_device": self.task.places.get("Model", False),
             "parameters": sorted(parameters),
         }
 

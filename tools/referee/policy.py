@@ -58,6 +58,11 @@ _VENDOR_KERNEL: Final = re.compile(
 )
 
 
+_FOREIGN_KERNEL: Final = re.compile(
+    r"cudnn.*(softmax|activation|op_tensor|bn_fw|pooling|lrn|rnn)|cufft|cusparse|cusolver|curand", re.IGNORECASE
+)
+
+
 def check_kernels(kernels: list[tuple[str, int, float]], *, strict: bool) -> dict[str, float]:
     """Raise under strict for kernels of torch or of torch.compile that computed; otherwise microseconds by owner."""
     found = sorted({name for name, _, _ in kernels if _TORCH_KERNEL.search(name) and not _ALLOWED_KERNEL.search(name)})
@@ -66,6 +71,13 @@ def check_kernels(kernels: list[tuple[str, int, float]], *, strict: bool) -> dic
             "policy.torch_op",
             f"torch's kernels computed: {', '.join(name[:120] for name in found[:4])}; under policy strict the forward "
             "computes with its own compiled functions only",
+        )
+    foreign = sorted({name for name, _, _ in kernels if _FOREIGN_KERNEL.search(name)})
+    if foreign and strict:
+        raise Rejected(
+            "policy.vendor_library",
+            f"kernels of a vendor's library computed: {', '.join(name[:120] for name in foreign[:4])}; only cuBLAS for "
+            "GEMM and cuDNN for convolution are allowed",
         )
     if not kernels:
         raise Rejected(

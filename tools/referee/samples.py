@@ -10,7 +10,7 @@ FEWEST_ROUNDS: Final = 6
 QUIET: Final = 0.05  # share of a batch's time in which its threads waited for a CPU
 FEW_WAITS: Final = 3
 NOISE_UNKNOWN: Final = 2.0
-LEAST_LEFT: Final = 0.5  # share of a window that is never taken for protocol
+LEAST_LEFT: Final = 0.7  # share of a window that is never taken for protocol
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,7 @@ class Times:
     output_bytes: int = 0
     foreign_share: float = 0.0
     empty_us: list[float] = field(default_factory=list)  # windows of a trusted worker without a batch
-    early: int = 0  # pieces of outputs that were there before the clock
-    # Microseconds of windows without calls, of a trusted worker; on a GPU their median is taken off every window.
+    # Microseconds of windows without calls, of a trusted worker; on a GPU their lower quartile comes off every window.
     protocol_us: list[float] = field(default_factory=list)
 
     def quiet(self) -> list[int]:
@@ -61,14 +60,19 @@ class Times:
         mine = waits.pop("submission")
         alone = sum(wait and not any(others) for wait, *others in zip(mine, *waits.values(), strict=True))
         theirs = max(sum(wait and not own for wait, own in zip(side, mine, strict=True)) for side in waits.values())
-        return alone > 2 * theirs + FEW_WAITS
+        return bool(alone > 2 * theirs + FEW_WAITS)
 
     def us(self, side: str, at: int) -> float:
         """Microseconds of one call in round `at`, without what the protocol takes."""
         measured = self.samples[side][at].us
         if not self.protocol_us:
             return measured
-        return max(measured - statistics.median(self.protocol_us) / self.calls, measured * LEAST_LEFT)
+        return max(measured - self.protocol() / self.calls, measured * LEAST_LEFT)
+
+    def protocol(self) -> float:
+        """Rather too little than too much: what is taken off makes both sides smaller and their ratio larger."""
+        few = len(self.protocol_us) < 4
+        return min(self.protocol_us) if few else statistics.quantiles(self.protocol_us, n=4)[0]
 
     def ratios(self, baseline: str) -> list[float]:
         return [self.us(baseline, at) / self.us("submission", at) for at in self.quiet()]
@@ -109,8 +113,7 @@ def report(times: Times) -> dict[str, Any]:
         },
         "foreign_cpu_share": round(times.foreign_share, 3),
         "empty_window_us": round(statistics.median(times.empty_us), 1) if times.empty_us else None,
-        "protocol_us": round(statistics.median(times.protocol_us), 1) if times.protocol_us else None,
-        "computed_early": times.early,
+        "protocol_us": round(times.protocol(), 1) if times.protocol_us else None,
         "quiet": times.is_quiet(),
         "rounds_used": times.quiet(),
         "against_itself": None if itself is None else itself.report(),

@@ -6,8 +6,9 @@ Covers work on other streams, in graphs, in kernels that wait for something, and
 finished late in a small share of the outputs is found over many batches, not in every one.
 
 Work can also be queued on the GPU before the clock, to begin as soon as the referee writes the inputs (a stream waits
-for a value in memory without occupying anything). What it has computed lies there when the clock starts: samples from
-all the worker's allocations, taken then, show outputs that the batch itself did not write.
+for a value in memory without occupying anything). Random pieces of what the worker has named of its memory, taken
+before the first input is written and again after the last, must not have changed. Not covered: early work in memory
+that the worker keeps to itself, to be copied inside the clock.
 """
 
 import bisect
@@ -64,40 +65,30 @@ def broken(store: DeviceMemory, seal: Seal) -> bool:
 
 @dataclass(frozen=True)
 class Eve:
-    """What random pieces of a worker's memory held just before the clock started."""
+    """What random pieces of a worker's memory held while nothing had been written yet."""
 
-    places: list[int]
+    places: list[tuple[int, int]]
     content: torch.Tensor
 
 
-def before(store: DeviceMemory) -> Eve:
+def before(store: DeviceMemory, written: list[tuple[int, int]]) -> Eve:
+    """`written` are the spans that the referee is about to fill: pieces there would change."""
     generator = random.SystemRandom()
-    spans = store.spans()
-    sizes = [high - low for low, high in spans]
+    taken = sorted(written)
+    lows = [low for low, _ in taken]
+    spans = [span for span in store.spans() if span[1] - span[0] >= 2 * PIECE_BYTES]
     places = []
-    for low, high in generator.choices(spans, weights=sizes, k=PIECES) if spans else ():
-        if high - low >= 2 * PIECE_BYTES:
-            places.append(low + generator.randrange((high - low) // PIECE_BYTES - 1) * PIECE_BYTES)
-    return Eve(places=places, content=_content(store, [(place, PIECE_BYTES) for place in places]))
+    for low, high in generator.choices(spans, weights=[high - low for low, high in spans], k=PIECES) if spans else ():
+        place = low + generator.randrange((high - low) // PIECE_BYTES - 1) * PIECE_BYTES
+        at = bisect.bisect_left(lows, place + PIECE_BYTES) - 1
+        if at < 0 or taken[at][1] <= place:
+            places.append((place, PIECE_BYTES))
+    return Eve(places=places, content=_content(store, places))
 
 
-def early(store: DeviceMemory, eve: Eve, outputs: list[tuple[int, int]]) -> int:
-    """How many pieces lie in these (sorted) outputs and held their final content already.
-
-    Pieces of one repeated byte say nothing: fresh memory holds a pattern, and outputs may be zeros.
-    """
-    lows = [low for low, _ in outputs]
-    inside = []
-    for at, place in enumerate(eve.places):
-        span = bisect.bisect_right(lows, place) - 1
-        if span >= 0 and place + PIECE_BYTES <= outputs[span][1]:
-            inside.append(at)
-    if not inside:
-        return 0
-    now = _content(store, [(eve.places[at], PIECE_BYTES) for at in inside]).view(-1, PIECE_BYTES)
-    then = eve.content.view(-1, PIECE_BYTES)[inside]
-    telling = (now != now[:, :4].repeat(1, PIECE_BYTES // 4)).any(dim=1)
-    return int(((now == then).all(dim=1) & telling).sum())
+def disturbed(store: DeviceMemory, eve: Eve) -> bool:
+    """Whether anything but the referee has written: the process is stopped, so it can only have been the GPU."""
+    return not torch.equal(eve.content, _content(store, eve.places))
 
 
 def _content(store: DeviceMemory, places: list[tuple[int, int]]) -> torch.Tensor:

@@ -148,7 +148,9 @@ class Session:
         place.mkdir(exist_ok=True)
         return {"TORCHINDUCTOR_CACHE_DIR": str(place), "TRITON_CACHE_DIR": str(place / "triton")}
 
-    def start_submission(self, *, init: dict[str, Any], init_blob: bytes, seed: int) -> tuple[Worker, dict[str, Any]]:
+    def start_submission(
+        self, *, init: dict[str, Any], init_blob: bytes, seed: int, on_device: bool
+    ) -> tuple[Worker, dict[str, Any]]:
         """The submission's worker, loaded. Anything that it started and left behind by then counts against it.
 
         The compiled baseline has compiled before: its cache folder is within reach of this uid from here on.
@@ -167,6 +169,7 @@ class Session:
             module_folder=None if module_folder is None else str(module_folder),
             init=init,
             blob=init_blob,
+            on_device=on_device,
             seed=seed,
             timeout_s=LOAD_LIMIT_S,
         )

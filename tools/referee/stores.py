@@ -4,10 +4,12 @@ import bisect
 import ctypes
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import torch
 
+from referee import cuda_driver
 from referee.memory import Segment, Unreadable
 
 CHUNK: Final = 1 << 30
@@ -19,7 +21,7 @@ class HostMemory:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def learn(self, segments: Any) -> None:
+    def learn(self, segments: Any, *, complete: bool = False) -> None:
         """Host memory needs no handles."""
 
     def read(self, address: int, count: int) -> torch.Tensor:
@@ -64,30 +66,34 @@ def _buffer_of(data: torch.Tensor) -> memoryview:
 class DeviceMemory:
     """Another process's device memory, allocation by allocation, mapped into this process.
 
-    A handle that the worker makes up opens nothing, or memory in which nothing that it wants is left: what trusted
-    workers computed is overwritten before the submission runs (see `timing`).
+    A handle that the worker makes up opens nothing, or another process's memory: outputs of trusted workers are
+    overwritten as soon as they are read (see `timing`). A size is believed only as far as the driver confirms it.
     """
 
     def __init__(self) -> None:
         self._segments: dict[int, tuple[int, str, int, torch.Tensor]] = {}  # base: bytes, handle, where, view
         self._bases: list[int] = []
 
-    def learn(self, segments: Any) -> None:
-        """Map what is new; a base whose handle has changed is another allocation than before."""
-        from referee import cuda_driver
-
-        for base, size, handle in _checked(segments):
+    def learn(self, segments: Any, *, complete: bool = False) -> None:
+        """Map what is new; a base whose handle has changed is another allocation than before. What is missing from a
+        complete list has been given back: a mapping would keep the device's memory in use.
+        """
+        told = list(_checked(segments))
+        if complete:
+            for base in self._segments.keys() - {base for base, _, _ in told}:
+                self._forget(base)
+        for base, size, handle in told:
             known = self._segments.get(base)
-            if known is not None and known[:2] == (size, handle):
-                continue
-            try:
-                if known is not None:
-                    cuda_driver.close_handle(known[2])
-                where = cuda_driver.open_handle(bytes.fromhex(handle))
-            except (cuda_driver.CudaError, ValueError) as error:
-                raise Unreadable(f"device memory at {base:#x}: {error}") from error
-            self._segments[base] = (size, handle, where, cuda_driver.view(where, size))
+            if known is None or known[:2] != (size, handle):
+                self._forget(base)
+                self._segments[base] = (size, handle, *_mapped(size, handle))
         self._bases = sorted(self._segments)
+
+    def _forget(self, base: int) -> None:
+        known = self._segments.pop(base, None)
+        if known is not None:
+            with suppress(cuda_driver.CudaError):
+                cuda_driver.close_handle(known[2])
 
     def spans(self) -> list[tuple[int, int]]:
         """All allocations that the worker has named."""
@@ -112,6 +118,19 @@ class DeviceMemory:
 
     def flush(self) -> None:
         torch.cuda.synchronize()
+
+
+def _mapped(size: int, handle: str) -> tuple[int, torch.Tensor]:
+    """Where this process sees the allocation, and a view of it that does not reach beyond."""
+    try:
+        where = cuda_driver.open_handle(bytes.fromhex(handle))
+        base, count = cuda_driver.allocation_of(where)
+    except (cuda_driver.CudaError, ValueError) as error:
+        raise Unreadable(f"an allocation of {size} bytes of device memory: {error}") from error
+    if base != where or count < size:
+        cuda_driver.close_handle(where)
+        raise Unreadable(f"an allocation of {size} bytes of device memory has {count}")
+    return where, cuda_driver.view(where, size)
 
 
 def _checked(segments: Any) -> Iterable[Segment]:

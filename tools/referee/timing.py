@@ -8,7 +8,6 @@ a machine whose clock speed others change; see `quiet`.
 
 import contextlib
 import dataclasses
-import functools
 import math
 import os
 import random
@@ -28,8 +27,8 @@ from referee import (
     diagnosis,
     footprint,
     noise,
+    on_device,
     quota,
-    seal,
     stores,
     tree,
     truth,
@@ -44,18 +43,11 @@ from referee.seeds import Seeds
 BATCH_S: Final = 0.030
 LONGEST_BATCH_S: Final = 1.0
 BATCH_BYTES: Final = 320 << 20
-DEVICE_SHARE: Final = 0.15  # of a GPU's free memory that one batch's inputs and outputs may take
-EMPTY_WINDOWS: Final = 3
-FEW_CALLS: Final = 8  # a batch this small says nothing about what each call and what the protocol takes
-SHORT: Final = 8  # a short batch has this share of the calls of a long one
-MOST_EARLY: Final = 2  # chance may leave a piece of an output as it was
-ROUGH: Final = 500  # resamples where only more rounds or not is decided
-FRESH: Final = 0x5A
-DECIDED_ROUNDS: Final = 8
-DECIDED: Final = 0.025  # relative half-width at which an interval that excludes both margins is decided
-DEVICE_COMPARED: Final = (32, 1 << 30)  # items and bytes of a batch that are compared on a GPU
 MOST_ITEMS: Final = 2000
+MOST_POINTERS: Final = 12_000  # an answer has to fit into a socket's buffer: its writer is stopped
+MORE: Final = 8
 MOST_ROUNDS: Final = 40
+NEIGHBOURS: Final = 32  # calls before a wrong one whose outputs it is compared with
 LOOKED_AT: Final = 2  # rounds after which one more is played in which the submission is looked at on its way
 LOOK_ONE_IN: Final = 6
 TIGHT: Final = 0.008  # relative half-width of both intervals at which more rounds say nothing new
@@ -95,7 +87,7 @@ def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, mark
             if look is not None:
                 play_round(trial, sides, state, number + MOST_ROUNDS, times, record=False, look=look)
     times.foreign_share = meter.foreign_share(noise.Meter.now(trial.nursery))
-    times.empty_us = [challenge.empty_window(baselines["eager"]).wall_ns / 1e3 for _ in range(EMPTY_WINDOWS)]
+    times.empty_us = [challenge.empty_window(baselines["eager"]).wall_ns / 1e3 for _ in range(on_device.EMPTY_WINDOWS)]
     marks("timed")
     _check_floor(times)
     return times
@@ -157,7 +149,7 @@ def _warm_up(trial: Trial, sides: dict[str, Worker], state: State) -> dict[str, 
             answer = challenge.run(worker, batch, placed, timeout_s=limit)
             if attempt:
                 best = min(best, answer.window.wall_ns / count / 1e9)
-        found[name] = best
+        found[name] = on_device.seconds_a_call(trial, worker, state) if trial.target == "cuda" else best
     return found
 
 
@@ -165,23 +157,22 @@ def _batch_size(trial: Trial, estimates: dict[str, float], state: State, times: 
     started = time.monotonic()
     batch = challenge.draw(trial.oracle, seeds=trial.seeds.many("size", 0, 1), timeout_s=ORACLE_LIMIT_S)
     drawing_s = time.monotonic() - started
+    if trial.target == "cuda":  # one call's constant part would count as every item's
+        started = time.monotonic()
+        challenge.draw(trial.oracle, seeds=trial.seeds.many("size", 1, 1 + MORE), timeout_s=ORACLE_LIMIT_S)
+        drawing_s = max((time.monotonic() - started - drawing_s) / MORE, drawing_s / 100)
     known = truth.fetch(trial.oracle, items=[0], precision=trial.precision, extra=[], timeout_s=ORACLE_LIMIT_S)
     times.output_bytes = sum(layout["bytes"] for layout in tree.tensors_of(known.specs[0]))
     times.batch_bytes = batch.bytes_per_item() + times.output_bytes
     wanted = BATCH_S / min(estimates.values())
     limits = (
         LONGEST_BATCH_S / max(estimates.values()),
-        _most_bytes(trial.target) / max(times.batch_bytes, 1),
+        (BATCH_BYTES if trial.target == "cpu" else on_device.most_bytes()) / max(times.batch_bytes, 1),
         1.5 / drawing_s,
+        MOST_POINTERS / max(1, len(tree.tensors_of(known.specs[0]))),
         MOST_ITEMS,
     )
     return max(1, math.ceil(min(wanted, *limits)))
-
-
-def _most_bytes(target: str) -> float:
-    if target == "cpu":
-        return BATCH_BYTES
-    return DEVICE_SHARE * float(torch.cuda.mem_get_info()[0])
 
 
 def play_round(
@@ -197,6 +188,7 @@ def play_round(
     """The same fresh inputs and weights on every side, in an order that turns round; outputs are compared."""
     batch = challenge.draw(trial.oracle, seeds=trial.seeds.many("timed", number, times.calls), timeout_s=ORACLE_LIMIT_S)
     nudge(state)
+    on_gpu = trial.target == "cuda"
     order = list(sides)
     if number % 2:
         order.reverse()
@@ -209,17 +201,21 @@ def play_round(
         in_place = state if name != "submission" or trial.policy == "strict" else None
         if in_place is None:
             challenge.load_weights(worker, state, timeout_s=correctness.FIRST_LIMIT_S)
+        if on_gpu:  # where nothing may be left between the writing of inputs and the clock
+            quota.pause()
+        watch = on_device.Watch(trial, worker, turn=name)
         placed = challenge.place(
             worker,
             batch,
-            perturb=FRESH if trial.target == "cuda" else 0,
+            perturb=on_device.FRESH if on_gpu else 0,
             weights=in_place,
             outputs=trial.spec,
-            at_rest=functools.partial(_require_quiet, trial, blaming=name),
+            at_rest=watch.at_rest,
         )
-        eve = seal.before(worker.store) if isinstance(worker.store, stores.DeviceMemory) else None
+        watch.check()
         limit = 10.0 + 100 * LONGEST_BATCH_S
-        quota.pause()
+        if not on_gpu:
+            quota.pause()
         answers[name] = challenge.run(
             worker, batch, placed, timeout_s=limit, look=look if name == "submission" else None
         )
@@ -236,34 +232,18 @@ def play_round(
             if name == "submission":
                 changed = {index: challenge.input_changed(worker, batch, answers[name], index) for index in chosen[:2]}
                 challenge.check_seal(worker, answers[name])
-                _check_early(worker, answers[name], eve, times)
             else:
                 untouched = {
                     index: challenge.input_changed(worker, batch, answers[name], index) for index in chosen[:2]
                 }
                 challenge.overwrite_outputs(worker, answers[name])
-        if name == "eager" and trial.target == "cuda" and record:
-            times.protocol_us += _protocol_us(trial, worker, batch, answers[name].window.wall_ns / 1e3)
+        if name == "eager" and on_gpu and record:
+            times.protocol_us += on_device.protocol_us(trial, worker, batch, answers[name].window.wall_ns / 1e3)
     for index, found in changed.items():
         correctness.check_inputs(found, untouched[index])
     _compare(trial, batch, state, answers, outputs, chosen)
     times.compared += len(chosen)
     times.order.append("".join(name[0] for name in order))
-
-
-def _protocol_us(trial: Trial, eager: Worker, batch: Batch, long_us: float) -> list[float]:
-    """What a window takes beside its calls, from the trusted eager worker: the constant part of a long and a short
-    batch, or windows without a batch where there are too few calls for that.
-    """
-    short = batch.count // SHORT
-    if batch.count < FEW_CALLS:
-        return [challenge.empty_window(eager).wall_ns / 1e3 for _ in range(EMPTY_WINDOWS)]
-    part = batch.first(short)
-    placed = challenge.place(eager, part, perturb=FRESH, outputs=trial.spec)
-    answer = challenge.run(eager, part, placed, timeout_s=100 * LONGEST_BATCH_S)
-    challenge.overwrite_outputs(eager, answer)
-    short_us = answer.window.wall_ns / 1e3
-    return [max(0.0, short_us - short * (long_us - short_us) / (batch.count - short))]
 
 
 def _sample(answer: Answer, calls: int) -> Sample:
@@ -276,38 +256,11 @@ def _sample(answer: Answer, calls: int) -> Sample:
     )
 
 
-def _require_quiet(trial: Trial, *, blaming: str) -> None:
-    """All workers are stopped: whatever keeps the GPU busy now, the submission has left there, or another program.
-
-    Which of them is found by ending the submission: its kernels end with it.
-    """
-    if trial.quiet is None or trial.quiet.is_quiet():
-        return
-    trial.submission.end()
-    if trial.notes["quiet_before"] and trial.quiet.is_quiet():  # it was, and it is again without the submission
-        raise Rejected(
-            "tamper.device_work",
-            f"kernels of the submission ran on on the GPU while it was stopped (found before {blaming}'s turn)",
-        )
-    raise Unjudgeable("runtime.device_busy", "other programs keep the GPU busy: nothing can be timed on it")
-
-
-def _check_early(worker: Worker, answer: Answer, eve: seal.Eve | None, times: Times) -> None:
-    if eve is None:
-        return
-    times.early += challenge.computed_early(worker, answer, eve)
-    if times.early > MOST_EARLY:
-        raise Rejected(
-            "timing.early",
-            "outputs were in memory before the batch had started: work was queued on the GPU to begin with the inputs",
-        )
-
-
 def _secret_sample(batch: Batch, times: Times, target: str) -> list[int]:
     """Items to compare, the last one first; all where that is quick."""
     affordable = int(SAMPLE_S * 1e9 / (1 + 4 * times.output_bytes))  # about 2 ns a byte to read and compare both sides
     if target == "cuda":
-        affordable = min(DEVICE_COMPARED[0], DEVICE_COMPARED[1] // max(times.output_bytes, 1))
+        affordable = on_device.compared(times)
     count = min(batch.count, max(4, affordable))
     last = batch.count - 1
     others = random.SystemRandom().sample(range(last), count - 1)
@@ -350,6 +303,8 @@ def _second_look(
     mismatch = compare.find_mismatch(mine, truth=known.truth[0], reference=known.reference[0], tolerances=tolerances)
     if mismatch is None:
         return
+    if _of_another_call(trial.submission, answer, index, mine):
+        raise Rejected("replay.stale_output", "in a timed batch: byte for byte the output of another call of the batch")
     earlier = [*trial.history.outputs, *(leaves for at, leaves in outputs["eager"].items() if at != index)]
     rejected = diagnosis.explain(
         mismatch,
@@ -365,6 +320,17 @@ def _second_look(
         perturb=0,
     )
     raise Rejected(rejected.code, f"in a timed batch: {rejected.detail}")
+
+
+def _of_another_call(worker: Worker, answer: Answer, index: int, mine: list[torch.Tensor]) -> bool:
+    """Whether the outputs are those of one of the calls before; the worker still stands where it was stopped."""
+    if all(not leaf.numel() or bool((leaf == leaf.flatten()[0]).all()) for leaf in mine):
+        return False
+    for at in range(max(0, index - NEIGHBOURS), index):
+        others = challenge.read_outputs(worker, answer, at)
+        if all(torch.equal(one, other) for one, other in zip(mine, others, strict=True)):
+            return True
+    return False
 
 
 def adopt(oracle: Worker, state: State) -> None:
@@ -390,23 +356,13 @@ def nudge(state: State) -> None:
 
 
 def _tight(trial: Trial, times: Times, number: int) -> bool:
-    if trial.target == "cuda" and not number % 2 and number >= DECIDED_ROUNDS and _decided(times):
+    if trial.target == "cuda" and not number % 2 and number >= on_device.DECIDED_ROUNDS and on_device.decided(times):
         return True
     if number % 2 or number < 10:
         return False
     for baseline in ("eager", "compile"):
-        found = times.interval(baseline, resamples=ROUGH)
+        found = times.interval(baseline, resamples=on_device.ROUGH)
         if (found.high - found.low) / 2 > TIGHT * found.ratio:
-            return False
-    return True
-
-
-def _decided(times: Times) -> bool:
-    """Whether neither the call (1.00) nor the reward (1.05) can change any more. Batches are few and long on a GPU."""
-    for baseline in ("eager", "compile"):
-        found = times.interval(baseline, resamples=ROUGH)
-        wide = (found.high - found.low) / 2 > DECIDED * found.ratio
-        if wide or any(found.low <= margin <= found.high for margin in (1.0, 1.05)):
             return False
     return True
 
@@ -414,7 +370,7 @@ def _decided(times: Times) -> bool:
 def copy_speed(target: str) -> float:
     """GB/s that a copy writes on this machine, all threads, or on its GPU."""
     if target == "cuda":
-        return _device_copy_speed()
+        return on_device.copy_speed()
     source, copy = torch.empty(1 << 24), torch.empty(1 << 24)
     source.fill_(1.0)
     copy.fill_(2.0)
@@ -423,20 +379,6 @@ def copy_speed(target: str) -> float:
         started = time.perf_counter()
         copy.copy_(source)
         best = min(best, time.perf_counter() - started)
-    return float(source.numel() * 4 / best / 1e9)
-
-
-def _device_copy_speed() -> float:
-    source = torch.ones(1 << 26, device="cuda")
-    copy = torch.empty_like(source)
-    best = math.inf
-    for _ in range(5):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        copy.copy_(source)
-        end.record()
-        end.synchronize()
-        best = min(best, start.elapsed_time(end) / 1e3)
     return float(source.numel() * 4 / best / 1e9)
 
 

@@ -80,7 +80,11 @@ class Worker:
         fields = request.fields
         init = tree.unflatten(fields["init"], iter(loading.tensors_from(request)))
         self.model = loading.load_submission(
-            Path(fields["folder"]), module_folder=fields["module_folder"], init=init, seed=fields["seed"]
+            Path(fields["folder"]),
+            module_folder=fields["module_folder"],
+            init=init,
+            seed=fields["seed"],
+            device=self.device if fields["on_device"] else None,
         ).to(self.device)
         self.call = self.model
         return {"ok": True, "state": loading.describe_state(self.model)}, b"", ()
@@ -141,8 +145,6 @@ class Worker:
         fields = request.fields
         self.items, self.outputs = [], []
         ctypes.CDLL(None).mallopt(ctypes.c_int(M_PERTURB), ctypes.c_int(fields["perturb"]))
-        if self.announcer is not None:
-            _claim_and_free(fields["room"], count=int(fields["count"]), perturb=fields["perturb"])
         self.pad = torch.empty(64 * fields["pad"], dtype=torch.uint8, device=self.device)
         pointers = array.array("Q")
         for spec in _specs(fields):
@@ -152,6 +154,8 @@ class Worker:
                 leaves.append(tree.view_as(raw, layout))
                 pointers.append(raw.data_ptr())
             self.items.append(tuple(tree.unflatten(spec, iter(leaves))))
+        if self.announcer is not None:  # after the inputs, which would be put into what is free again
+            _claim_and_free(fields["room"], count=int(fields["count"]), perturb=fields["perturb"])
         return {"ok": True, "segments": self.segments()}, pointers.tobytes(), ()
 
     def go(self, request: protocol.Received) -> Reply:
@@ -169,6 +173,8 @@ class Worker:
             outputs = self._run_items()
         if any(leaf.is_conj() or leaf.is_neg() for leaf in tree.leaves_of(outputs[0])):
             outputs = [tree.resolved(output) for output in outputs]  # the values, not a promise of them
+            if self.announcer is not None:
+                torch.cuda.synchronize()
         self.outputs = outputs
         try:
             pointers = array.array("Q", [torch.Tensor.data_ptr(output) for output in outputs])
