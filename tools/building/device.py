@@ -1,5 +1,6 @@
 """Which architecture kernels are compiled for: asked of the driver's management library, which starts no context."""
 
+import contextlib
 import ctypes
 import os
 import re
@@ -8,15 +9,14 @@ from typing import Final
 # Devices whose own instructions (wgmma, setmaxnreg, tcgen05) need the architecture-specific target.
 OWN_INSTRUCTIONS: Final = ("90", "100", "103", "120", "121")
 LIBRARY: Final = "libnvidia-ml.so.1"
+# Where a driver may lie that the loader was not told of.
+FOLDERS: Final = ("", "/usr/local/nvidia/lib64/", "/opt/agent-driver/")
 
 
 def compute_capability() -> str | None:
     """Of the GPU that CUDA would take first, such as 90; None where there is no driver or no GPU."""
-    try:
-        nvml = ctypes.CDLL(LIBRARY)
-        if nvml.nvmlInit_v2() != 0:
-            return None
-    except (OSError, AttributeError):
+    nvml = _library()
+    if nvml is None or nvml.nvmlInit_v2() != 0:
         return None
     handle = ctypes.c_void_p()
     major, minor = ctypes.c_int(), ctypes.c_int()
@@ -28,6 +28,13 @@ def compute_capability() -> str | None:
     finally:
         nvml.nvmlShutdown()
     return f"{major.value}{minor.value}"
+
+
+def _library() -> ctypes.CDLL | None:
+    for folder in FOLDERS:
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(folder + LIBRARY)
+    return None
 
 
 def _open(nvml: ctypes.CDLL, handle: ctypes.c_void_p) -> int:
