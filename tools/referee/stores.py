@@ -124,9 +124,11 @@ def _mapped(size: int, handle: str) -> tuple[int, torch.Tensor]:
     """Where this process sees the allocation, and a view of it that does not reach beyond."""
     try:
         where = cuda_driver.open_handle(bytes.fromhex(handle))
-        base, count = cuda_driver.allocation_of(where)
     except (cuda_driver.CudaError, ValueError) as error:
         raise Unreadable(f"an allocation of {size} bytes of device memory: {error}") from error
+    base, count = where, size
+    with suppress(cuda_driver.CudaError):  # a driver that does not tell
+        base, count = cuda_driver.allocation_of(where)
     if base != where or count < size:
         cuda_driver.close_handle(where)
         raise Unreadable(f"an allocation of {size} bytes of device memory has {count}")
