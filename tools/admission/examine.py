@@ -285,7 +285,7 @@ def _described(leaf: torch.Tensor) -> dict[str, Any]:
 
 
 def _bytes(leaf: torch.Tensor) -> int:
-    return leaf.numel() * leaf.element_size()
+    return int(leaf.numel() * leaf.element_size())
 
 
 def _refused(code: str, detail: str) -> Refused:

@@ -143,8 +143,10 @@ def _finish(lane: Lane, options: Options, *, others: set[int]) -> dict[str, Any]
     for line in bytes(lane.data).splitlines():
         with contextlib.suppress(ValueError):
             message = json.loads(line)
-            if "status" in message:
-                return message | report
+            if not isinstance(message, dict):
+                continue
+            if message.get("status") in ("admitted", "refused"):
+                return {**message, **report}
             phase = str(message.get("phase", phase))
     code, detail = _untold(ended, lane, phase, options)
     reasons = [{"code": code, "detail": detail}]

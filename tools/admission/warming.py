@@ -14,7 +14,7 @@ from torch._dynamo.utils import counters
 from torch.nn import functional
 
 
-class _Small(nn.Module):
+class _Small(nn.Module):  # type: ignore[misc] # torch is not typed here
     """A few operators of every sort."""
 
     def __init__(self) -> None:

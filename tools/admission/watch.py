@@ -31,7 +31,7 @@ VIEWS: Final = (
 )  # fmt: skip
 
 
-class Log(TorchDispatchMode):
+class Log(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
     """Counts operators; replaces the result of number `poke` by another of the same shape."""
 
     def __init__(self, *, poke: int | None = None, compare: bool = False) -> None:
