@@ -1,4 +1,4 @@
-"""Mean of each of a few large items after a smooth function."""
+"""Largest value of each of a few large items after a smooth function."""
 
 import torch
 import torch.nn as nn
@@ -8,7 +8,7 @@ SCALE = 1
 
 class Model(nn.Module):
     def forward(self, x):
-        return torch.log(1.0 + x * x).mean(dim=(1, 2))
+        return torch.amax(x * torch.sigmoid(x), dim=(1, 2))
 
 
 def get_inputs():
