@@ -108,26 +108,31 @@ def recursion_limit(limits: LimitsConfig) -> int:
 def open_saver(path: Path) -> Iterator[SqliteSaver]:
     """A checkpoint database of this run alone; one that cannot be read is made again, since the log holds all."""
     try:
-        connection = _connect(path)
-    except sqlite3.DatabaseError:
+        saver = _connect(path)
+    except sqlite3.Error:
         for leftover in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
             leftover.unlink(missing_ok=True)
-        connection = _connect(path)
+        saver = _connect(path)
     try:
+        yield saver
+    finally:
+        saver.conn.close()
+
+
+def _connect(path: Path) -> SqliteSaver:
+    """Tables and all: a database that a full disk has left half made fails only when it is written to."""
+    connection = sqlite3.connect(path, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        # The log is fsynced; a checkpoint that a power cut loses is projected again.
+        connection.execute("PRAGMA synchronous=NORMAL")
         # Plain types only: nothing in a checkpoint may name a class to be constructed.
         saver = SqliteSaver(connection, serde=JsonPlusSerializer(allowed_msgpack_modules=None))
         saver.setup()
-        yield saver
-    finally:
+    except sqlite3.Error:
         connection.close()
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode=WAL")
-    # The log is fsynced; a checkpoint that a power cut loses is projected again.
-    connection.execute("PRAGMA synchronous=NORMAL")
-    return connection
+        raise
+    return saver
 
 
 def think_node(state: State, runtime: Runtime[Session]) -> State:
