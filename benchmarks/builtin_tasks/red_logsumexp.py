@@ -9,7 +9,7 @@ ROWS, WIDTH = 4096, 1024
 
 class Model(nn.Module):
     def forward(self, x):
-        return torch.logsumexp(x * 0.5, dim=-1)
+        return torch.logsumexp(x * 4.0, dim=-1)
 
 
 def get_inputs():
