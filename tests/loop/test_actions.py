@@ -6,7 +6,17 @@ import pytest
 
 from agent.backends.base import ToolCall
 from agent.backends.fences import ACTION_NAMES
-from agent.loop.actions import ACTIONS, GPU_ACTIONS, Action, Bash, EditFile, Invalid, parse_call, schema_line, tool_schemas
+from agent.loop.actions import (
+    ACTIONS,
+    GPU_ACTIONS,
+    Action,
+    Bash,
+    EditFile,
+    Invalid,
+    parse_call,
+    schema_line,
+    tool_schemas,
+)
 
 
 def parse(name: str, arguments: str) -> Action | Invalid:

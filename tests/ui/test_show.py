@@ -48,9 +48,7 @@ def test_a_whole_run_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "line 30" not in text
 
 
-def test_the_newest_verdict_counts_and_the_first_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_newest_verdict_counts_and_the_first_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = whole_run(tmp_path).folder
     own = read_outcome(folder).verdict
     assert own is not None and read_outcome(folder).later is None
