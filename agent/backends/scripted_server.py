@@ -9,6 +9,7 @@ or unpaired calls is refused with 400. It is no language model and checks no tok
 
 import argparse
 import json
+import signal
 import socket
 import sys
 import threading
@@ -285,6 +286,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{problem}\n")
         return 2
     models = (options.model,)
+    # Both end it, also where a shell has started it in the background (such a process ignores SIGINT otherwise).
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     with ScriptedServer(respond, models=models, refuse_tools=options.refuse_tools, port=options.port) as server:
         sys.stdout.write(f"{server.base_url}\n")
         sys.stdout.flush()
