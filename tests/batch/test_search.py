@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -302,12 +303,15 @@ def test_a_beam_that_was_killed_goes_on_from_its_accepted_seed(project: Path) ->
     with ScriptedServer(author) as http:
         options = ["--samples", "2", "--search", "beam", "--set", "search.rounds=2", "--policy", "open"]
         options += ["--base-url", http.base_url, "--model", "scripted", *HERE]
-        killed = agent(project, "model.py", "--json", *options)
-        while (True, 0) not in author.asked:
-            assert killed.poll() is None, killed.communicate()
-            time.sleep(0.05)
-        killed.kill()
-        killed.communicate()
+        with agent(project, "model.py", "--json", *options) as killed:
+            assert killed.stdout is not None
+            draining = threading.Thread(target=killed.stdout.read)  # events of two tries do not fit into a pipe
+            draining.start()
+            while (True, 0) not in author.asked:
+                assert killed.poll() is None
+                time.sleep(0.05)
+            killed.kill()
+            draining.join()
         author.stalls = False
         (folder,) = (project / "runs").iterdir()
         again = agent(project, "--resume", str(folder), "--json")
