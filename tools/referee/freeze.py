@@ -28,8 +28,7 @@ def thread_states(pid: int) -> dict[int, str]:
         raise Gone(str(pid)) from error
     for thread in threads:
         with suppress(OSError):
-            stat = (thread / "stat").read_bytes()
-            states[int(thread.name)] = chr(stat[stat.rindex(b")") + 2])
+            states[int(thread.name)] = chr(_stat(thread)[0])
     if not states or all(state in "ZX" for state in states.values()):
         raise Gone(str(pid))
     return states
@@ -94,10 +93,15 @@ def children(pid: int) -> set[int]:
 
 def _lives(pid: int) -> bool:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        return chr(_stat(Path(f"/proc/{pid}"))[0]) not in "ZX"
     except OSError:
         return False
-    return chr(stat[stat.rindex(b")") + 2]) not in "ZX"
+
+
+def _stat(folder: Path) -> bytes:
+    """The record of a process or thread from its state letter on: a name before it may hold anything."""
+    record = (folder / "stat").read_bytes()
+    return record[record.rindex(b")") + 2 :]
 
 
 def spread(pid: int) -> None:
@@ -109,8 +113,7 @@ def spread(pid: int) -> None:
     """
     cpus = sorted(os.sched_getaffinity(0))
     with suppress(OSError, ValueError, IndexError):
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-        last = int(stat[stat.rindex(b")") + 2 :].split()[36])
+        last = int(_stat(Path(f"/proc/{pid}")).split()[36])
         if last in cpus:
             at = cpus.index(last)
             cpus = cpus[at + 1 :] + cpus[: at + 1]
@@ -138,8 +141,7 @@ def parents() -> dict[int, int]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with suppress(OSError, ValueError):
-                stat = (folder / "stat").read_bytes()
-                fields = stat[stat.rindex(b")") + 2 :].split()
+                fields = _stat(folder).split()
                 if fields[0] != b"Z":
                     found[int(folder.name)] = int(fields[1])
     return found

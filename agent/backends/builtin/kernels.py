@@ -6,8 +6,6 @@ from typing import Literal
 from agent.backends.builtin.affine import Affine, Atom
 from agent.backends.builtin.ir import Type
 
-RefType = Literal["f32", "bool", "index"]
-
 
 @dataclass(frozen=True)
 class Buffer:

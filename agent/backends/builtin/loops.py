@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from agent.backends.builtin.affine import Affine, Atom, Chosen, affine, total
-from agent.backends.builtin.kernels import Buffer, Pass, Ref, RowKernel, Statement, Store
+from agent.backends.builtin.kernels import Buffer, Pass, RowKernel, Statement, Store
 
 ENOUGH_ROWS: Final = 64
 NARROW: Final = 8
@@ -146,7 +146,3 @@ def choose_lanes(kernel: RowKernel) -> Lanes:
     if row is not None and by_row[row] > by_col and row.size >= NARROW:
         return Lanes(row, (None,) * len(kernel.passes))
     return Lanes(None, tuple(cols))
-
-
-def depends(ref: Ref, atom: Atom | None) -> bool:
-    return atom is not None and atom in ref.deps

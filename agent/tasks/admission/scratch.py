@@ -4,7 +4,6 @@ A lock beside it says that its owner lives; what a killed process left is remove
 """
 
 import contextlib
-import fcntl
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Final
 
 from agent.config import cache_home
 from agent.errors import RecordError
+from agent.locks import FOREVER, locked
 
 FOLDER: Final = "admission"
 LOCK: Final = ".lock"
@@ -23,15 +23,14 @@ def scratch_folder() -> Iterator[Path]:
     """A new folder below the cache. Raises RecordError where none can be made."""
     home = cache_home() / FOLDER
     folder = home / uuid.uuid4().hex
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        _sweep(home)
-        lock = folder.with_suffix(LOCK).open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        folder.mkdir(mode=0o700)
-    except OSError as error:
-        raise RecordError(f"cannot make a folder in {home}: {error.strerror}", full=True) from error
-    with lock:
+    with contextlib.ExitStack() as held:
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+            _sweep(home)
+            held.enter_context(locked(folder.with_suffix(LOCK), patience_s=FOREVER))
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise RecordError(f"cannot make a folder in {home}: {error.strerror}", full=True) from error
         try:
             yield folder
         finally:
@@ -40,9 +39,9 @@ def scratch_folder() -> Iterator[Path]:
 
 def _sweep(home: Path) -> None:
     for lock in home.glob(f"*{LOCK}"):
-        with contextlib.suppress(OSError), lock.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _remove(lock.with_suffix(""))
+        with contextlib.suppress(OSError), locked(lock) as held:
+            if held is not None:
+                _remove(lock.with_suffix(""))
 
 
 def _remove(folder: Path) -> None:
