@@ -240,7 +240,7 @@ class Driver:
         if done.fault is Fault.BUSY and key not in self._busy:
             self._busy.add(key)
             self.view.say(f"waiting: {done.detail}")
-        if done.fault is not None and done.fault.halts:
+        if done.halts:
             self._halt(done)
 
     def _halt(self, done: Done) -> None:

@@ -62,6 +62,7 @@ class Done:
 
     settled: a verdict that stays is on disk. failed: `fault` says what, by the error table. left: to be gone on with
     (asked to quit, or `fault` is outage, setup or busy). refused: the task is none. Counts are the whole run's.
+    `old`: the fault was recorded by an earlier command.
     """
 
     job: Job
@@ -78,6 +79,12 @@ class Done:
     seconds: float = 0.0
     device_wait_s: float = 0.0
     device_s: float = 0.0
+    old: bool = False
+
+    @property
+    def halts(self) -> bool:
+        """Whether every other episode would meet the same fault now."""
+        return self.fault is not None and self.fault.halts and not self.old
 
 
 @dataclass(frozen=True)
@@ -243,6 +250,7 @@ def _done(job: Job, result: EpisodeResult, outcome: Outcome, fault: Fault | None
         completion_tokens=result.completion_tokens,
         cost_usd=result.cost_usd,
         seconds=result.wall_s,
+        old=result.old_stop,
     )
 
 

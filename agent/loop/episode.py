@@ -138,6 +138,7 @@ class Episode:
             self.log = stack.enter_context(_open_log(self.folder, self.listener))
             self._held = stack.pop_all()
         self.clock = Clock(earlier_s=self.log.ledger.active_s)
+        self._old_stop = self.log.ledger.stop is not None
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -331,6 +332,7 @@ class Episode:
         ledger = self.log.ledger
         return EpisodeResult(
             run_dir=self.folder.path,
+            old_stop=self._old_stop,
             reason=stop.reason,
             reward=reward,
             best=judgement.best,

@@ -1,6 +1,6 @@
 """What an episode came to, and which of its two verdicts counts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.errors import EXIT_FASTER, EXIT_INFRASTRUCTURE, EXIT_NOT_FASTER
@@ -12,7 +12,8 @@ from agent.trajectory.events import StopReason
 class EpisodeResult:
     """`best` and `final` are None where that subject does not exist or could not be judged (`judge_errors` says why).
 
-    `cost_usd` is None where a price is unknown. `finished` is false for a run that was left to be resumed.
+    `cost_usd` is None where a price is unknown. `finished` is false for a run that was left to be resumed. `old_stop`:
+    an earlier process recorded why the loop stopped, so that it says nothing about the disk or the server of today.
     """
 
     run_dir: Path
@@ -28,6 +29,7 @@ class EpisodeResult:
     detail: str = ""
     judge_errors: tuple[str, ...] = ()
     finished: bool = True
+    old_stop: bool = field(default=False, compare=False)
 
     @property
     def verdict(self) -> Verdict | None:

@@ -356,3 +356,26 @@ def test_a_full_disk_is_said_and_nothing_recorded_is_lost(bubblewrap: None, tmp_
     again = subprocess.run([*inner[:-1], str(kept)], capture_output=True, text=True)
     assert again.returncode == 0, again.stdout + again.stderr
     assert summary(kept)["episodes"]["done"] == 6 and set(settled(kept).values()) == {1}
+
+
+def test_a_run_that_a_full_disk_stopped_long_ago_does_not_stop_the_next_command(
+    bubblewrap: None, collect: Collect, tmp_path: Path
+) -> None:
+    """The stop was the last line that fitted; today there is room."""
+    tasks = write_tasks(tmp_path / "tasks.jsonl", "a", "b", "c")
+    flags = {"backend.script": str(write_script(tmp_path / "s.md", "ls"))}
+    out = tmp_path / "collection"
+    assert collect(tasks, flags=flags) == 0
+    run = next(run for run in find_runs([out]) if run.path.parts[-3].startswith("a"))
+    events = [json.loads(line) for line in run.events.read_text().splitlines()]
+    until = next(i for i, event in enumerate(events) if event["type"] == "stop")
+    events[until] |= {"reason": "disk_full", "detail": "database or disk is full"}
+    run.events.write_text("".join(json.dumps(event) + "\n" for event in events[: until + 1]))
+    (run.path / "verdict.json").unlink()
+    (out / "attempts.jsonl").unlink()
+    for other in find_runs([out]):
+        if other.path != run.path:
+            shutil.rmtree(other.path)
+    assert collect(tasks, workers=1, flags=flags) == 0
+    assert summary(out)["episodes"]["done"] == 3 and set(settled(out).values()) == {1}
+    assert [line["error"] for line in lines(out / "attempts.jsonl")].count("disk_full") == 1
