@@ -139,6 +139,8 @@ class JudgeConfig(_Section):
     precision: Literal["strict", "tf32", "bf16"] = "strict"
     reward: Literal["interval", "paper"] = "interval"
     """Whether "more than 5 % faster" is decided on the interval's lower bound or on the point estimate."""
+    memcheck: bool = True
+    """Target cuda: whether compute-sanitizer looks at what would be accepted."""
 
 
 class RunConfig(_Section):

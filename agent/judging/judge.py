@@ -18,6 +18,7 @@ from agent.judging.sandboxes import Opened, judging_sandbox
 from agent.judging.submission import prepare_workspace
 from agent.judging.target import resolve_target
 from agent.judging.tool_runs import Rules, run_judge
+from agent.judging.winner import look_again
 from agent.sandbox.snapshot import SnapshotError
 from agent.sandbox.variables import WithVariables
 from agent.tasks.task import Task
@@ -84,11 +85,8 @@ def _judge_once(
 ) -> Verdict:
     rules = Rules.of(config.judge, target=resolve_target(config.judge))
     with judging_sandbox(config, target=rules.target, workspace=workspace, cache=cache, opened=opened) as sandbox:
-        return run_judge(
-            WithVariables(sandbox, variables),
-            task,
-            rules,
-            reward=config.judge.reward,
-            timeout_s=config.limits.judge_timeout_s,
-            log=log,
+        told = WithVariables(sandbox, variables)
+        verdict = run_judge(
+            told, task, rules, reward=config.judge.reward, timeout_s=config.limits.judge_timeout_s, log=log
         )
+        return look_again(told, task, verdict, log=log) if config.judge.memcheck else verdict

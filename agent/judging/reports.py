@@ -175,6 +175,7 @@ class MemoryCheck(_Report):
     status: Literal["clean", "found", "error"]
     detail: str
     lines: tuple[str, ...] = ()
+    seconds: float = 0.0
 
 
 class SanitizeReport(_Report):

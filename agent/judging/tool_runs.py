@@ -87,9 +87,19 @@ def run_inspection(
     return _run(sandbox, "inspect_kernels", flags, InspectReport, timeout_s=timeout_s, log=log, task=task)
 
 
-def run_sanitizer(sandbox: Sandbox, task: Task, *, timeout_s: float, log: Path | None = None) -> SanitizeReport:
-    """tools/sanitize.py: bad accesses, races and reads of unwritten memory."""
-    flags = ("--workspace", WORKSPACE, "--cache", CACHE)
+def run_sanitizer(
+    sandbox: Sandbox,
+    task: Task,
+    *,
+    checks: Sequence[str] = (),
+    limit_s: float | None = None,
+    timeout_s: float,
+    log: Path | None = None,
+) -> SanitizeReport:
+    """tools/sanitize.py: bad accesses, races, reads of unwritten memory; `limit_s` bounds each run of the checker."""
+    flags = ["--workspace", WORKSPACE, "--cache", CACHE]
+    flags += [f"--checks={','.join(checks)}"] if checks else []
+    flags += [f"--limit-s={limit_s:g}"] if limit_s is not None else []
     return _run(sandbox, "sanitize", flags, SanitizeReport, timeout_s=timeout_s, log=log, task=task)
 
 

@@ -12,6 +12,7 @@ from agent.loop.prompts import action_texts
 
 COMMAND_BYTES: Final = 120_000  # the kernel refuses a single argument above 128 KiB
 FILE_CHARS: Final = 2_000_000
+CHECKS: Final = ("memcheck", "racecheck", "initcheck")
 
 
 def _encodable(value: object) -> object:
@@ -83,8 +84,15 @@ class Inspect(Arguments):
     code: Text = ""
 
 
+def _checks(text: str) -> str:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in CHECKS]:
+        raise ValueError(f"{', '.join(unknown)}: there are {', '.join(CHECKS)}")
+    return ",".join(names)
+
+
 class Sanitize(Arguments):
-    pass
+    checks: Annotated[Text, AfterValidator(_checks)] = ""
 
 
 class Submit(Arguments):

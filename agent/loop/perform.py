@@ -7,7 +7,7 @@ from typing import Final
 
 from agent.judging.reports import BuildReport, InspectReport, ProfileReport, SanitizeReport, VerifyReport
 from agent.judging.tool_runs import NoReport, run_build, run_inspection, run_profile, run_sanitizer, run_verify
-from agent.loop.actions import GPU_ACTIONS, Action, Bash, EditFile, Inspect, WriteFile
+from agent.loop.actions import GPU_ACTIONS, Action, Bash, EditFile, Inspect, Sanitize, WriteFile
 from agent.loop.files import edit_file, write_file
 from agent.loop.observations import excerpt, excerpt_text
 from agent.loop.prompts import render
@@ -85,9 +85,11 @@ def report_text(report: Report, *, name: str, limit: int, log: str) -> str:
 def _tool(bench: Workbench, action: Action, timeout_s: float, log: Path) -> Callable[[], Report]:
     if action.name == "compile":
         return lambda: run_build(bench.sandbox, target=bench.rules.target, timeout_s=timeout_s, log=log)
-    if action.name == "sanitize":
-        return lambda: run_sanitizer(bench.sandbox, bench.task, timeout_s=timeout_s, log=log)
-    if isinstance(asked := action.arguments, Inspect):
+    asked = action.arguments
+    if isinstance(asked, Sanitize):
+        checks = tuple(asked.checks.split(",")) if asked.checks else ()
+        return lambda: run_sanitizer(bench.sandbox, bench.task, checks=checks, timeout_s=timeout_s, log=log)
+    if isinstance(asked, Inspect):
         return lambda: run_inspection(
             bench.sandbox, bench.task, counters=asked.counters, code=asked.code, timeout_s=timeout_s, log=log
         )

@@ -1,13 +1,17 @@
 """What GPU tools say: parsed as nvcc 13.0 and cuobjdump 13 wrote it for sm_90; runs where there is a GPU."""
 
 import json
+import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import sanitize
 from building import device, resources
-from gputools import machine_code, memory_check
+from gputools import counters, machine_code, memory_check, staged
 
 from agent.backends.script import read_script
 from agent.judging.reports import InspectReport, SanitizeReport
@@ -86,14 +90,215 @@ def test_machine_code_is_counted_and_its_innermost_loop_shown() -> None:
     assert machine_code.parse("") == []
 
 
+def marked(*lines: str) -> str:
+    return "".join(f"========= {line}".rstrip() + "\n" for line in lines)
+
+
+NEW_FRAMES = marked(
+    "COMPUTE-SANITIZER",
+    "Invalid __global__ write of size 4 bytes",
+    "    at scale_kernel(const float *, float *, long)+0x130 in scale.cu:12",
+    "    by thread (31,0,0) in block (7,0,0)",
+    "    Access to 0x7f2b14001000 is out of bounds",
+    "    and is 1 bytes after the nearest allocation at 0x7f2b14000000 of size 4,096 bytes",
+    "    Saved host backtrace up to driver entry point at kernel launch time",
+    "        Host Frame: scale_launch [0x12d0] in cuda_extension.so",
+    "",
+    "ERROR SUMMARY: 12 errors",
+    "ERROR SUMMARY: 2 errors were not printed. Use --print-limit option to adjust the number of printed errors",
+)
+OLD_FRAMES = marked(
+    "COMPUTE-SANITIZER",
+    "Invalid __shared__ read of size 16 bytes",
+    "    at 0x70 in row_kernel(float *)",
+    "    Address 0x404 is misaligned",
+    "    Saved host backtrace up to driver entry point at kernel launch time",
+    "    Host Frame: [0x334640]",
+    "               in /lib/x86_64-linux-gnu/libcuda.so.1",
+    "    Host Frame:cudaLaunchKernel [0x6bedb]",
+    "               in /opt/torch/lib/libcudart.so.13",
+    "ERROR SUMMARY: 1 error",
+)
+RACES = marked(
+    "COMPUTE-SANITIZER",
+    "Error: Race reported between Write access at row_kernel(float *)+0x550 in row.cu:41",
+    "    and Read access at row_kernel(float *)+0x580 in row.cu:44 [1024 hazards]",
+    "",
+    "RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)",
+)
+RAN = '{"ran": 1}\n'
+# What the tool prints, how it ends; then what is made of it.
+MEMORY = [
+    (NEW_FRAMES + RAN, 9, "found", "ERROR SUMMARY: 12 errors"),
+    (OLD_FRAMES, 1, "found", "ERROR SUMMARY: 1 error"),  # the program's own exit code goes first
+    (RACES + RAN, 9, "found", "1 hazard displayed"),
+    (marked("RACECHECK SUMMARY: 2 hazards displayed (0 errors, 2 warnings)") + RAN, 0, "found", "2 hazards"),
+    (marked("ERROR SUMMARY: 1,234 errors"), 0, "found", "1,234 errors"),
+    (marked("COMPUTE-SANITIZER") + RAN + marked("ERROR SUMMARY: 0 errors"), 0, "clean", "0 errors"),
+    (RAN + marked("RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"), 0, "clean", "0 hazards"),
+    (marked("COMPUTE-SANITIZER", "Error: Device not supported. See the manual"), 1, "error", "Device not sup"),
+    (marked("Error: Target application terminated before first instrumented API call"), 1, "error", "terminated"),
+    (marked("Internal Sanitizer Error: The Sanitizer encountered an error"), 1, "error", "Internal Sanitizer Error"),
+    (marked("ERROR SUMMARY: 7 errors were not printed. Use --print-limit"), 3, "error", "no summary, exit code 3"),
+    (marked("ERROR SUMMARY: 0 errors"), 0, "error", "did not get to its end: it did not answer"),
+    (marked("Target application returned an error", "ERROR SUMMARY: 0 errors") + RAN, 1, "error", "exit code 1"),
+    (
+        '{"error": {"code": "runtime.exception", "detail": "torch.OutOfMemoryError: CUDA out of memory."}}\n'
+        + marked("ERROR SUMMARY: 0 errors"), 0, "error", "runtime.exception: torch.OutOfMemoryError",
+    ),
+    ("", 127, "error", "no summary, exit code 127"),
+]  # fmt: skip
+
+
+def in_place_of(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, script: str) -> Path:
+    """A program of this name, first on PATH."""
+    path = folder / name
+    path.write_text(f"#!{sys.executable}\nimport os, sys\n{script}\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return path
+
+
+@pytest.mark.parametrize(("said", "code", "status", "detail"), MEMORY)
+def test_what_the_memory_checker_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: int, status: str, detail: str
+) -> None:
+    in_place_of(monkeypatch, tmp_path, "compute-sanitizer", f"sys.stdout.write({said!r}); sys.exit({code})")
+    result = memory_check.check(["subject"], what="memcheck", scratch=tmp_path, limit_s=20)
+    assert (result["status"], detail in result["detail"]) == (status, True), result
+
+
+def test_the_checker_is_told_that_failed_calls_are_no_findings_and_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "import time; print('=========', *sys.argv[1:], flush=True); time.sleep(60)"
+    in_place_of(monkeypatch, tmp_path, "compute-sanitizer", script)
+    began = time.monotonic()
+    result = memory_check.check(["subject", "--calls", "1"], what="racecheck", scratch=tmp_path, limit_s=1)
+    assert (result["status"], result["detail"]) == ("error", "took longer than 1 s")
+    assert time.monotonic() - began < 20
+    (line,) = result["lines"]
+    assert line.startswith("--tool racecheck ") and "--report-api-errors no" in line
+    assert line.endswith("subject --calls 1")
+    monkeypatch.setattr(memory_check.programs, "find", lambda name: None)
+    missing = memory_check.check(["subject"], what="memcheck", scratch=tmp_path)
+    assert (missing["status"], missing["detail"]) == ("error", "compute-sanitizer is not installed")
+
+
+@pytest.mark.parametrize(("reference", "status"), [("0 errors", "clean"), ("3 errors", "error")])
+def test_what_the_reference_shows_too_is_not_held_against_a_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str, status: str
+) -> None:
+    script = f"""
+reference = "--reference" in sys.argv
+print('{RAN.strip()}')
+print("========= ERROR SUMMARY:", "{reference}" if reference else "3 errors")
+sys.exit(9 if not reference or "{reference}" != "0 errors" else 0)"""
+    in_place_of(monkeypatch, tmp_path, "compute-sanitizer", script)
+    place = staged.Staged(tmp_path, tmp_path, tmp_path / "model.txt", tmp_path / "x.so", {}, "cuda")
+    (result,) = sanitize.checked(place, ["memcheck"], limit_s=20)
+    assert result["status"] == ("found" if status == "clean" else "error"), result
+    assert ("the reference alone" in result["detail"]) == (status == "error")
+    assert sanitize.overall([result]) == result["status"]
+
+
 def test_only_what_the_checker_says_about_the_submission_is_shown() -> None:
-    lines = ["COMPUTE-SANITIZER", "Invalid __global__ write", "    Host Frame: x"]
-    said = "a program's line\n" + "".join(f"========= {line}\n" for line in lines)
-    assert memory_check.findings(said + "========= ERROR SUMMARY: 1 error\n") == [
-        "Invalid __global__ write",
-        "ERROR SUMMARY: 1 error",
+    assert memory_check.findings("a program's line\n" + NEW_FRAMES) == [
+        "Invalid __global__ write of size 4 bytes",
+        "at scale_kernel(const float *, float *, long)+0x130 in scale.cu:12",
+        "by thread (31,0,0) in block (7,0,0)",
+        "Access to 0x7f2b14001000 is out of bounds",
+        "and is 1 bytes after the nearest allocation at 0x7f2b14000000 of size 4,096 bytes",
+        "ERROR SUMMARY: 12 errors",
+        "ERROR SUMMARY: 2 errors were not printed. Use --print-limit option to adjust the number of printed errors",
     ]
-    assert memory_check.summary(said) == ""
+    assert memory_check.findings(OLD_FRAMES)[-2:] == ["Address 0x404 is misaligned", "ERROR SUMMARY: 1 error"]
+    assert len(memory_check.findings(RACES)) == 3
+
+
+HEAD = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'
+KERNEL = (
+    '"python3","host","void row_kernel<float, 4>(const float *, float *)","1","7","(256, 1, 1)","(512, 1, 1)","0","9.0"'
+)
+RAW = f"""==PROF== Connected to process 4711 (/opt/torch/.venv/bin/python3)
+==PROF== Profiling "row_kernel" - 0: 0%....50%....100% - 9 passes
+{{"ran": 4}}
+==PROF== Disconnected from process 4711
+{HEAD},"gpu__time_duration.sum","dram__bytes.sum","sm__throughput.avg.pct_of_peak_sustained_elapsed","lts__t_sector_hit_rate.pct"
+"","","","","","","","","","","","UNIT_T","UNIT_B","%","%"
+"0","4711",{KERNEL},"TIME","BYTES","41.25","n/a"
+a line of the program, with a quote " in it
+"1","4711",{KERNEL},"TIME","BYTES","41.25","50"
+"""
+LONG = f"""==PROF== Connected to process 1
+{HEAD},"Section Name","Metric Name","Metric Unit","Metric Value"
+"0","1",{KERNEL},"Command line profiler metrics","gpu__time_duration.sum","usecond","1,024.50"
+"0","1",{KERNEL},"Command line profiler metrics","dram__bytes.sum","Mbyte","268.44"
+"0","1",{KERNEL},"Raw","smsp__sass_thread_inst_executed_op_ffma_pred_on.sum","inst","5,000,000"
+"1","1",{KERNEL},"Command line profiler metrics","gpu__time_duration.sum","ns","640"
+"""
+
+
+@pytest.mark.parametrize(
+    ("time_", "unit", "size", "size_unit"),
+    [("64,512", "ns", "268,435,456", "byte"), ("64.512", "us", "268.435456", "Mbyte"),
+     ("0.064512", "msecond", "0.268435456", "Gbyte"), ("64512.0", "nsecond", "268435.456", "Kbyte")],
+)  # fmt: skip
+def test_counters_in_the_units_that_ncu_chooses(time_: str, unit: str, size: str, size_unit: str) -> None:
+    text = RAW.replace("TIME", time_).replace("UNIT_T", unit).replace("BYTES", size).replace("UNIT_B", size_unit)
+    first, second = counters.parse(text, counters.BASIC)
+    assert first["name"].startswith("void row_kernel") and (first["grid"], first["block"]) == (
+        "(512, 1, 1)",
+        "(256, 1, 1)",
+    )
+    assert first["time_ns"] == pytest.approx(64512) and first["dram_bytes"] == pytest.approx(268435456)
+    assert (first["sm_pct"], "l2_hit_pct" in first, second["l2_hit_pct"]) == (41.25, False, 50)
+
+
+def test_counters_with_a_line_for_each_metric() -> None:
+    first, second = counters.parse(LONG, {**counters.BASIC, **counters.ARITHMETIC})
+    assert (first["time_ns"], first["dram_bytes"]) == (pytest.approx(1024500), pytest.approx(268440000))
+    assert first["flop_per_s"] == pytest.approx(1e7 / 1024.5e-6)
+    assert (second["time_ns"], "dram_bytes" in second) == (640, False)
+    for nothing in (
+        "",
+        "==WARNING== No kernels were profiled.\n",
+        HEAD,
+        HEAD + ',"x"\n"","","","","","","","","","","","%"\n',
+    ):
+        assert counters.parse(nothing, counters.BASIC) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "words"),
+    [
+        ("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access the counters", 1, "may not read"),
+        ("==WARNING== No kernels were profiled.", 0, "No kernels were profiled"),
+        ("==ERROR== The application returned an error code (1).\n==WARNING== No kernels", 1, "error code (1)"),
+        ("==PROF== Connected to process 1\n==ERROR== Unknown Error on device 0.", 1, "Unknown Error on device 0"),
+        ("==ERROR== Failed to initialize the profiler: LibraryNotLoaded", 1, "LibraryNotLoaded"),
+        ("", 3, "exit code 3"),
+    ],
+)
+def test_why_there_are_no_counters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: int, words: str
+) -> None:
+    in_place_of(monkeypatch, tmp_path, "ncu", f"print({said!r}); sys.exit({code})")
+    with pytest.raises(counters.NoCounters, match=re.escape(words)):
+        counters.collect(["subject"], scratch=tmp_path)
+
+
+def test_a_metric_that_this_ncu_does_not_know_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = RAW.replace("TIME", "10").replace("UNIT_T", "ns").replace("BYTES", "20").replace("UNIT_B", "byte")
+    script = f"""
+asked = sys.argv[sys.argv.index("--metrics") + 1]
+for name in ("lts__t_sector_hit_rate", "dram__bytes"):
+    if name + "." in asked:
+        sys.exit(print(f"==ERROR== Failed to find metric regex:^{{name}}(.sum|.avg)$") or 1)
+print({text!r})"""
+    in_place_of(monkeypatch, tmp_path, "ncu", script)
+    first, _ = counters.collect(["subject"], scratch=tmp_path)
+    assert (first["time_ns"], "dram_bytes" in first, "l2_hit_pct" in first) == (10, False, False)
 
 
 def test_architectures() -> None:

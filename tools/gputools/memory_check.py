@@ -1,5 +1,7 @@
 """compute-sanitizer over one call of a submission: bad accesses, races in shared memory, reads of unwritten memory."""
 
+import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -12,36 +14,92 @@ LINES: Final = 40
 MARK: Final = "========="
 CHECKS: Final = ("memcheck", "racecheck", "initcheck")
 # Without torch's own allocator each tensor is an allocation, so that running over its end is seen.
-ENVIRONMENT: Final = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+ENVIRONMENT: Final = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "LC_ALL": "C"}
+# torch, Triton and CUPTI ask the driver for entry points that it may not have; calls that fail and are dealt with are
+# nobody's bad access.
+FLAGS: Final = ("--error-exitcode", str(FOUND), "--print-limit", "10", "--report-api-errors", "no")
 # Where the host was at that time: of no use to whoever wrote a kernel.
-_NOISE: Final = ("Host Frame", "Saved host backtrace", "Host Backtrace", "LEAK SUMMARY")
+_HOST: Final = ("Host Frame", "Saved host backtrace", "Host Backtrace")
+_NOISE: Final = ("COMPUTE-SANITIZER", "LEAK SUMMARY")
+_COUNT: Final = re.compile(
+    r"^(?:ERROR|RACECHECK|INITCHECK) SUMMARY: (?P<count>[\d,.]+) (?:error|hazard)s?(?P<rest>.*)$"
+)
+_NOT_PRINTED: Final = "not printed"
+_HAZARD: Final = ("Error: Race reported", "Error: Potential")
 
 
-def check(argv: Sequence[str], *, what: str, scratch: Path) -> dict[str, Any]:
-    """`status` is clean, found or error; `lines` are what the tool says about the submission."""
+def check(argv: Sequence[str], *, what: str, scratch: Path, limit_s: float = LIMIT_S) -> dict[str, Any]:
+    """`status` is clean, found or error; `lines` are what the tool says about the submission.
+
+    `argv` is subject.py: clean needs its word that the submission's forward ran to its end.
+    """
     tool = programs.find("compute-sanitizer")
     if tool is None:
-        return {"check": what, "status": "error", "detail": "compute-sanitizer is not installed", "lines": []}
-    command = [tool, "--tool", what, "--error-exitcode", str(FOUND), "--print-limit", "10", *argv]
+        return _result(what, "error", "compute-sanitizer is not installed")
     environment = {**ENVIRONMENT, "HOME": str(scratch), "TMPDIR": str(scratch)}
-    ran = programs.run(command, timeout_s=LIMIT_S, env=environment)
+    ran = programs.run([tool, "--tool", what, *FLAGS, *argv], timeout_s=limit_s, env=environment)
     lines = findings(ran.said)
     if ran.code is None:
-        return {"check": what, "status": "error", "detail": f"took longer than {LIMIT_S:.0f} s", "lines": lines}
-    if ran.code == FOUND:
-        return {"check": what, "status": "found", "detail": summary(ran.said), "lines": lines}
-    if ran.code == 0 and summary(ran.said):
-        return {"check": what, "status": "clean", "detail": summary(ran.said), "lines": []}
-    return {"check": what, "status": "error", "detail": f"exit code {ran.code}", "lines": lines}
+        return _result(what, "error", f"took longer than {limit_s:.0f} s", lines)
+    number = count(ran.said)
+    if number or ran.code == FOUND:
+        return _result(what, "found", summary(ran.said) or "errors were found", lines)
+    if number is None:
+        return _result(what, "error", trouble(ran.said) or f"no summary, exit code {ran.code}", lines)
+    stopped = not_run(ran.out)
+    if ran.code != 0 or stopped:
+        return _result(what, "error", f"the call did not get to its end: {stopped or f'exit code {ran.code}'}", lines)
+    return _result(what, "clean", summary(ran.said))
+
+
+def _result(what: str, status: str, detail: str, lines: Sequence[str] = ()) -> dict[str, Any]:
+    return {"check": what, "status": status, "detail": detail, "lines": list(lines)}
 
 
 def findings(said: str) -> list[str]:
-    marked = [line.removeprefix(MARK).rstrip() for line in said.splitlines() if line.startswith(MARK)]
-    useful = [line for line in marked if line.strip() and not any(noise in line for noise in _NOISE)]
-    return [line.strip() for line in useful if not line.strip().startswith("COMPUTE-SANITIZER")][:LINES]
+    """Without the host's frames, each of which older versions continue on a line of its own."""
+    kept: list[str] = []
+    in_host = False
+    for line in _marked(said):
+        in_host = line.startswith(_HOST) or (in_host and line.startswith("in /"))
+        if line and not in_host and not line.startswith(_NOISE):
+            kept.append(line)
+    return kept[:LINES]
 
 
 def summary(said: str) -> str:
     """The line with the count of errors or hazards; empty where the tool did not get to its end."""
-    found = [line for line in said.splitlines() if line.startswith(MARK) and "SUMMARY" in line]
-    return found[-1].removeprefix(MARK).strip() if found else ""
+    found = [line for line in _marked(said) if (match := _COUNT.match(line)) and _NOT_PRINTED not in match["rest"]]
+    return found[-1] if found else ""
+
+
+def count(said: str) -> int | None:
+    """Errors or hazards, also those that were not printed; None where no total was told."""
+    match = _COUNT.match(summary(said))
+    return int(re.sub(r"[,.]", "", match["count"])) if match else None
+
+
+def trouble(said: str) -> str:
+    """What kept the tool from its work: no such device, a program that ended before it began, an internal error."""
+    told = [line for line in _marked(said) if line.startswith(("Error", "Internal", "Target application"))]
+    return next((line[:300] for line in told if not line.startswith(_HAZARD)), "")
+
+
+def not_run(out: str) -> str:
+    """Why subject.py's forward did not run to its end, from its standard output; empty where it did."""
+    for line in reversed(out.splitlines()):
+        if not line.startswith("{"):
+            continue
+        try:
+            report = json.loads(line)
+        except ValueError:
+            continue
+        if "ran" in report:
+            return ""
+        if isinstance(error := report.get("error"), dict):
+            return f"{error.get('code', '')}: {error.get('detail', '')}"[:300]
+    return "it did not answer"
+
+
+def _marked(said: str) -> list[str]:
+    return [line.removeprefix(MARK).strip() for line in said.splitlines() if line.startswith(MARK)]

@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, required=True, help="folder with model_new.py")
     parser.add_argument("--module-folder")
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--reference", action="store_true", help="run model.py instead: what is found then is torch's")
     parser.add_argument("--warm-up", type=int, default=3)
     parser.add_argument("--calls", type=int, default=1)
     parser.add_argument("--table", action="store_true", help="profile with torch's profiler and print a kernel table")
@@ -49,11 +50,7 @@ def main() -> int:
 def run(flags: argparse.Namespace) -> dict[str, Any]:
     torch.set_grad_enabled(False)
     task = loading.load_task(flags.model.read_text(encoding="utf-8"), device=flags.device)
-    reference = task.build(seed=SEED)
-    init = task.init_inputs(seed=SEED)
-    model = loading.load_submission(flags.folder, module_folder=flags.module_folder, init=init, seed=SEED)
-    model = model.to(flags.device)
-    loading.load_state(model, dict(reference.state_dict()))
+    model = task.build(seed=SEED) if flags.reference else submission(task, flags)
     inputs = task.inputs(seed=SEED + 1)
     outputs = None
     for _ in range(flags.warm_up):
@@ -69,6 +66,15 @@ def run(flags: argparse.Namespace) -> dict[str, Any]:
     if flags.device == "cuda":
         torch.cuda.profiler.stop()
     return {"ran": flags.warm_up + flags.calls}
+
+
+def submission(task: Any, flags: argparse.Namespace) -> torch.nn.Module:
+    reference = task.build(seed=SEED)
+    init = task.init_inputs(seed=SEED)
+    model = loading.load_submission(flags.folder, module_folder=flags.module_folder, init=init, seed=SEED)
+    model = model.to(flags.device)
+    loading.load_state(model, dict(reference.state_dict()))
+    return model
 
 
 def finish(device: str) -> None:
