@@ -216,7 +216,10 @@ def test_only_what_the_checker_says_about_the_submission_is_shown() -> None:
     assert len(memory_check.findings(RACES)) == 3
 
 
-HEAD = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC"'
+HEAD = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream",'
+    '"Block Size","Grid Size","Device","CC"'
+)
 KERNEL = (
     '"python3","host","void row_kernel<float, 4>(const float *, float *)","1","7","(256, 1, 1)","(512, 1, 1)","0","9.0"'
 )
