@@ -8,6 +8,7 @@ from typing import Final
 from agent.judging.reports import BuildReport, InspectReport, ProfileReport, SanitizeReport, VerifyReport
 from agent.judging.tool_runs import NoReport, run_build, run_inspection, run_profile, run_sanitizer, run_verify
 from agent.loop.actions import GPU_ACTIONS, Action, Bash, EditFile, Inspect, Sanitize, WriteFile
+from agent.loop.device_time import device_time
 from agent.loop.files import edit_file, write_file
 from agent.loop.observations import excerpt, excerpt_text
 from agent.loop.prompts import render
@@ -79,7 +80,8 @@ def report_text(report: Report, *, name: str, limit: int, log: str) -> str:
     """A report condensed for the model; its compiler log is cut to `limit` characters, the tail kept."""
     build = report if isinstance(report, BuildReport) else getattr(report, "build", None)
     shown = excerpt_text(build.log_tail if build and build.status == "failed" else "", limit=limit)
-    return render(name, report=report, build=build, shown=shown, log=log)
+    device = device_time(report) if isinstance(report, ProfileReport) else None
+    return render(name, report=report, build=build, shown=shown, log=log, device=device)
 
 
 def _tool(bench: Workbench, action: Action, timeout_s: float, log: Path) -> Callable[[], Report]:

@@ -124,6 +124,36 @@ def test_profiles() -> None:
     assert text_of(rejected, "profile") == "Rejected, not timed:\n- policy.torch_op: aten::mm"
 
 
+def profiled_on_a_gpu(candidate: float, evidence: dict[str, Any], build: BuildReport | None = None) -> str:
+    speedup = {"eager": Speedup(ratio=1.9, low=1.8, high=2.0, call="faster")}
+    head = HEAD | {"target": "cuda", "evidence": evidence, "build": build}
+    times = MedianUs(candidate=candidate)
+    return text_of(
+        ProfileReport(tool="profile", status="profiled", speedup=speedup, median_us=times, **head), "profile"
+    )
+
+
+def test_a_profile_on_a_gpu_shows_kernels_and_what_is_left() -> None:
+    timing = {"bytes_per_call": 400_000_000, "copy_gb_per_s": 2100.0}  # written; a copy reads as much
+    kernels = [["fill<float>", 2, 8.0], ["soft_kernel(float*)", 1, 112.0]]
+    text = profiled_on_a_gpu(128.0, {"kernels": kernels, "timing": timing, "state_bytes": 20_000_000})
+    assert "Kernels of one forward (CUPTI, one checked call), 120.0 us together:" in text
+    assert text.index("112.00 us  93.3 % 1 x soft_kernel(float*)") < text.index("8.00 us   6.7 % 2 x fill<float>")
+    assert "are 420.0 MB; moved once at the 4.20 TB/s of a copy on this GPU they take 100.0 us" in text
+    assert "the forward reaches 78 % of the bandwidth, 1.28x left if memory is the limit" in text
+    assert "not in kernels" not in text
+    assert "80.0 us of the forward are not in kernels" in profiled_on_a_gpu(200.0, {"kernels": kernels})
+    many = [[f"k{number}", 1, float(number)] for number in range(1, 15)]
+    assert "2 more." in profiled_on_a_gpu(105.0, {"kernels": many})
+
+
+def test_without_a_kernel_log_a_profile_falls_back_to_ptxas_and_says_so() -> None:
+    built = BuildReport(tool="build", status="built", module="/x.so", kernels=[RESOURCES], **HEAD)
+    text = profiled_on_a_gpu(12.0, {"kernels": []}, built)
+    assert "The profiler recorded no kernel; what ptxas says of them:\nsoft(float*): 64 registers" in text
+    assert "bandwidth" not in text
+
+
 RESOURCES = {
     "source": "kernels/a.cu", "kernel": "soft(float*)", "symbol": "_Z4softPf", "arch": "sm_90a", "registers": 64,
     "shared_bytes": 256, "barriers": 1, "stack_bytes": 8, "spill_store_bytes": 4, "spill_load_bytes": 8,

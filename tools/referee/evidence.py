@@ -48,7 +48,7 @@ def collect(session: Session, trial: Trial | None, times: samples.Times | None) 
             {"largest": tolerance.largest, "rms": tolerance.rms, "reference_rms": tolerance.reference.rms}
             for tolerance in trial.tolerances.get(1.0, [])
         ]
-        for name in ("filter", "symbols", "places_beyond_allowed", "slower_after_new_weights"):
+        for name in ("filter", "symbols", "places_beyond_allowed", "slower_after_new_weights", "state_bytes"):
             found[name] = trial.notes.get(name)
     if times is not None and times.samples["submission"]:
         found["timing"] = samples.report(times)

@@ -156,6 +156,7 @@ def _load(options: Options, session: Session, ground: Ground) -> Trial:
         quiet=ground.probe,
     )
     trial.notes["quiet_before"] = ground.quiet
+    trial.notes["state_bytes"] = sum(layout["bytes"] for _, layout in summary["state"])
     trial.notes["weights"] = any(
         layout["dtype"].startswith(("float", "bfloat", "complex")) for _, layout in summary["state"]
     )
