@@ -2,7 +2,8 @@
 
 Covers whole episodes with their judgement, one after the other, as a user gets them. Does not cover operators beyond
 those of the tasks. `--target cuda` multiplies the first size of every input by `--scale` and needs a GPU. Ratios of one
-judgement belong together; the shares at the end are what the policy is held to.
+judgement belong together; the shares at the end are what the policy is held to. With `--out FOLDER` every row is kept
+in FOLDER/rows.jsonl as it is made, and the same command goes on after any end.
 """
 
 import argparse
@@ -62,11 +63,30 @@ def main() -> int:
         print(
             f"{'task':24} {'verdict':10} {'rew':>3}  {'eager / candidate':>20}  {'compile / candidate':>20}  {'s':>4}"
         )
-        rows = [(path.stem, shown(path, episode(path, flags=flags, folder=folder))) for path in paths]
-    return summary([row for _, row in rows])
+        folder.mkdir(parents=True, exist_ok=True)
+        known = kept(folder / "rows.jsonl")
+        rows = []
+        for path in paths:
+            found = known.get(path.stem) or episode(path, flags=flags, folder=folder)
+            if path.stem not in known and not is_trouble(found):
+                with (folder / "rows.jsonl").open("a") as file:
+                    file.write(json.dumps({"task": path.stem} | found) + "\n")
+            rows.append(shown(path.stem, found))
+    return summary(rows)
 
 
-def shown(path: Path, found: dict) -> dict:
+def kept(rows: Path) -> dict:
+    """What an earlier command has found, by task."""
+    lines = rows.read_text().splitlines() if rows.exists() else []
+    return {found["task"]: found for found in map(json.loads, lines)}
+
+
+def is_trouble(found: dict) -> bool:
+    """Whether nothing was learnt of the task: it is played again next time."""
+    return "result" not in found
+
+
+def shown(name: str, found: dict) -> dict:
     """Prints one line; what counts of the run."""
     seconds = found["seconds"]
     result = found.get("result") or {}
@@ -74,7 +94,7 @@ def shown(path: Path, found: dict) -> dict:
     submitted = result.get("reason") == "submitted"
     word = verdict.get("verdict", "error") if submitted else "none"
     ratios = f"{ratio(verdict, 'eager'):>20}  {ratio(verdict, 'compile'):>20}"
-    print(f"{path.stem:24} {word:10} {verdict.get('reward')!s:>3}  {ratios}  {seconds:4.0f}", flush=True)
+    print(f"{name:24} {word:10} {verdict.get('reward')!s:>3}  {ratios}  {seconds:4.0f}", flush=True)
     why = found.get("error") or ("" if submitted else found.get("detail", ""))
     for line in [why, *(f"{r['code']}: {r['detail']}" for r in verdict.get("reasons", []) if submitted)]:
         if line:

@@ -25,7 +25,7 @@ class Model(nn.Module):
 
     def forward(self, x, factor):
         y = torch.relu_(self.norm(x) * factor)
-        return {"rows": y, "sums": [y.sum(dim=-1)]}
+        return {"rows": y, "sums": [y.double().float().sum(dim=-1)]}
 
 
 def get_inputs():
@@ -61,7 +61,8 @@ def test_a_forward_becomes_leaves_operators_and_outputs(tmp_path: Path) -> None:
     assert (leaves["factor"].kind, leaves["factor"].value) == ("scalar", "2.0")
     assert leaves["norm.weight"].kind == "parameter"
     operators = [node.op for node in report.graph.nodes]
-    assert operators == ["aten.layer_norm.default", "aten.mul.Tensor", "aten.relu.default", "aten.sum.dim_IntList"]
+    first = ["aten.layer_norm.default", "aten.mul.Tensor", "aten.relu.default"]
+    assert operators == [*first, "aten._to_copy.default", "aten._to_copy.default", "aten.sum.dim_IntList"]
     assert report.graph.nest == {"dict": {"rows": 0, "sums": [1]}}
 
 

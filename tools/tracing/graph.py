@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 SMALL: Final = 64  # elements of a constant whose values are worth listing
 MESSAGE: Final = 400
+STATED: Final = "aten._assert_tensor_metadata"  # the exporter's own notes beside conversions: true for these shapes
 
 
 class Untraceable(Exception):
@@ -32,9 +33,9 @@ def describe(model: torch.nn.Module, inputs: list[Any]) -> dict[str, Any]:
     for node in exported.graph.nodes:
         if node.op == "placeholder":
             leaves.append(_leaf(node, specs[node.name], exported, positions))
-        elif node.op == "call_function":
+        elif node.op == "call_function" and not _target(node.target).startswith(STATED):
             nodes.append(_operator(node))
-        elif node.op != "output":
+        elif node.op not in ("call_function", "output"):
             raise Untraceable(f"the traced graph holds a {node.op} ({node.target})")
     outputs = [_argument(item) for item in next(n for n in exported.graph.nodes if n.op == "output").args[0]]
     nest = pytree.tree_unflatten(list(range(len(outputs))), exported.call_spec.out_spec)

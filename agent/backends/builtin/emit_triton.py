@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from agent.backends.builtin import loops
 from agent.backends.builtin.affine import Affine, Atom, total
-from agent.backends.builtin.emit_cpu import IDENTITY
+from agent.backends.builtin.c_names import IDENTITY
 from agent.backends.builtin.ir import Unsupported
 from agent.backends.builtin.kernels import (
     Accumulate,

@@ -19,6 +19,7 @@ from agent.sandbox.base import TOOLS
 
 TRACE_FILE: Final = "/tmp/trace.json"
 BENCH_ROUNDS: Final = 40
+NEAR_COPY: Final = 0.6
 WORTH: Final = 0.97  # of the default's time: what is not clearly faster is left alone
 Action = tuple[str, dict[str, Any]]
 
@@ -61,6 +62,7 @@ class Notes:
     operators: int = 0
     kernels: int = 0
     tried: list[str] = field(default_factory=list)
+    copying: float | None = None  # speed of the chosen kernels as a share of a plain copy's of as many bytes
 
 
 def play(scene: Scene) -> Play:
@@ -72,11 +74,14 @@ def play(scene: Scene) -> Play:
         seen = yield Turn(_say("write", notes=notes), (*_writes(made), ("verify", {})))
         _check_verified(seen[-1])
     else:
-        seen = yield Turn(_say("write", notes=notes), (*_writes(made), ("compile", {}), ("verify", {})))
-        _check_built(seen[-2])
-        _check_verified(seen[-1])
+        seen = yield Turn(_say("write", notes=notes), (*_writes(made), ("compile", {})))
+        _check_built(seen[-1])
         yield from _choose_variant(graph, notes)
-    seen = yield Turn(_say("profile", notes=notes), ((("profile", {})),))
+    if notes.copying is not None and notes.copying >= NEAR_COPY:
+        # What moves its bytes as fast as a copy does cannot be changed for the better: timing it is the judge's part.
+        seen = yield Turn(_say("verify", notes=notes), (("verify", {}),))
+    else:
+        seen = yield Turn(_say("profile", notes=notes), (("profile", {}),))
     yield from _settle(seen[-1], notes)
 
 
@@ -143,12 +148,14 @@ def _choose_variant(graph: Graph, notes: Notes) -> Generator[Turn, Sequence[str]
     files = submission.bench(graph, notes.target, rounds=BENCH_ROUNDS)
     actions: list[Action] = [("write_file", {"path": path, "content": text}) for path, text in files.items()]
     actions.append(("bash", {"command": command}))
-    seen = yield Turn(_say("variants", variants=variants), tuple(actions))
+    seen = yield Turn(_say("variants", notes=notes, variants=variants), tuple(actions))
     times = reading.variant_times(seen[-1])
     base = times.get(0)
     if base is None:
         return
     best = min(times, key=lambda number: times[number])
+    copy = reading.copy_time(seen[-1])
+    notes.copying = None if copy is None else copy / times[best]
     notes.tried = [f"{variants[number].words}: {time:.0f} us" for number, time in sorted(times.items())]
     if best == 0 or times[best] > base * WORTH:
         return
@@ -161,10 +168,13 @@ def _choose_variant(graph: Graph, notes: Notes) -> Generator[Turn, Sequence[str]
     yield Turn(_say("chosen", notes=notes), (*edits, ("compile", {})))
 
 
-def _settle(profiled: str, notes: Notes) -> Play:
-    _check_verified(profiled)
-    ratios = reading.speedups(profiled)
-    yield Turn(_say("submit", notes=notes), (("submit", {"summary": _say("summary", notes=notes, ratios=ratios)}),))
+def _settle(checked: str, notes: Notes) -> Play:
+    _check_verified(checked)
+    ratios = reading.speedups(checked)
+    yield Turn(
+        _say("submit", notes=notes, ratios=ratios),
+        (("submit", {"summary": _say("summary", notes=notes, ratios=ratios)}),),
+    )
 
 
 def arguments_text(arguments: dict[str, Any]) -> str:

@@ -27,9 +27,15 @@ class Machine:
     stash_elements: int = 1 << 18
 
 
-def schedule(outputs: Sequence[Value], *, machine: Machine | None = None) -> Program:
-    """Raises Unsupported where the graph cannot be cut into these kernels."""
-    return _Scheduler(outputs, machine or Machine()).run()
+def schedule(outputs: Sequence[Value], *, dtypes: Sequence[str] = (), machine: Machine | None = None) -> Program:
+    """Raises Unsupported where the graph cannot be cut into these kernels. `dtypes`: of the outputs in memory (default:
+    what they are computed in).
+    """
+    return _Scheduler(outputs, dtypes, machine or Machine()).run()
+
+
+def computed_in(value: Value) -> str:
+    return "bool" if value.type == "bool" else "float32"
 
 
 @dataclass(frozen=True)
@@ -52,17 +58,17 @@ class _Part:
 
 
 class _Scheduler:
-    def __init__(self, outputs: Sequence[Value], machine: Machine) -> None:
+    def __init__(self, outputs: Sequence[Value], dtypes: Sequence[str], machine: Machine) -> None:
         self.machine = machine
         self.buffers: dict[Value, Buffer] = {}
         self.inputs: dict[str, Buffer] = {}
         self.kernels: list[tuple[list[Value], set[Value], Kernel]] = []
-        self.outputs = [self._output(value, k) for k, value in enumerate(outputs)]
+        named = zip(outputs, dtypes or map(computed_in, outputs), strict=True)
+        self.outputs = [self._output(value, dtype, k) for k, (value, dtype) in enumerate(named)]
 
-    def _output(self, value: Value, number: int) -> Buffer:
+    def _output(self, value: Value, dtype: str, number: int) -> Buffer:
         if value in self.buffers:
             raise Unsupported("one tensor returned twice")
-        dtype = "bool" if value.type == "bool" else "float32"
         return self.buffers.setdefault(value, Buffer(f"out{number}", dtype, numel(value.shape)))
 
     def run(self) -> Program:
@@ -102,8 +108,7 @@ class _Scheduler:
     def cut(self, value: Value) -> None:
         if value in self.buffers or isinstance(value, Source):
             raise Unsupported("a view that no kernel can express")
-        dtype = "bool" if value.type == "bool" else "float32"
-        self.buffers[value] = Buffer(f"mid{len(self.buffers)}", dtype, numel(value.shape))
+        self.buffers[value] = Buffer(f"mid{len(self.buffers)}", computed_in(value), numel(value.shape))
 
     def _together(self, group: list[_Part]) -> bool:
         """Makes the group's kernel. Tries again after every cut, split of a loop and division of a part; False where

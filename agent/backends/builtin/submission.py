@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agent.backends.builtin import emit_cpu, emit_cuda, emit_triton
-from agent.backends.builtin.emit_cpu import CTYPES
+from agent.backends.builtin.c_names import CTYPES
 from agent.backends.builtin.graph import Graph, Leaf
 from agent.backends.builtin.ir import Unsupported
 from agent.backends.builtin.kernels import Buffer, Program
@@ -15,6 +15,7 @@ from agent.backends.builtin.schedule import schedule
 from agent.backends.builtin.text import render
 
 DTYPE: Final = {"float32": "", "int64": ", dtype=torch.int64", "int32": ", dtype=torch.int32"}
+WIDTHS: Final = {"float32": 4, "float16": 2, "bfloat16": 2, "bool": 1, "uint8": 1, "int32": 4, "int64": 8}  # bytes
 BENCH_BYTES: Final = {"cpu": 192 << 20, "cuda": 2 << 30}
 BENCH_SETS: Final = 12
 MOST_ARGUMENTS: Final = 60  # of a launcher
@@ -58,29 +59,34 @@ def kernel_file(target: str) -> str:
 
 
 def _sources(graph: Graph, target: str, variant: Variant | None) -> tuple[dict[str, str], Program]:
-    outputs = lower(graph).outputs
     if target == "cuda":
         chosen = variant if isinstance(variant, emit_cuda.Variant) else emit_cuda.VARIANTS[0]
-        return emit_cuda.sources(schedule(outputs, machine=emit_cuda.MACHINE), chosen)
+        return emit_cuda.sources(schedule(lower(graph).outputs, machine=emit_cuda.MACHINE), chosen)
     wanted = variant if isinstance(variant, emit_cpu.Variant) else emit_cpu.VARIANTS[0]
-    return emit_cpu.sources(schedule(outputs, machine=emit_cpu.MACHINE), wanted)
+    low = lower(graph, halves=True)
+    return emit_cpu.sources(schedule(low.outputs, dtypes=low.dtypes, machine=emit_cpu.MACHINE), wanted)
 
 
 def bench(graph: Graph, target: str, *, rounds: int) -> dict[str, str]:
     """A program that times shared libraries with the function `fused`, by its file name."""
     program = _sources(graph, target, None)[1]
     buffers = [*program.inputs, *program.outputs, *program.scratch]
-    size = sum(buffer.size * (4 if buffer.dtype == "float32" else 8) for buffer in buffers)
+    size = sum(map(_bytes, buffers))
     held = BENCH_BYTES[target]
     text = render(
         f"{target}/bench.{'cu' if target == 'cuda' else 'cpp'}.j2",
         types=[_pointer(buffer, program) for buffer in buffers],
         buffers=[{"type": CTYPES[b.dtype], "name": b.name, "size": b.size} for b in buffers],
         calls=[f"{buffer.name}[set]" for buffer in buffers],
+        traffic=sum(_bytes(buffer) for buffer in (*program.inputs, *program.outputs)),
         sets=max(1, min(BENCH_SETS, held // max(size, 1))),
         rounds=rounds,
     )
     return {f"bench.{'cu' if target == 'cuda' else 'cpp'}": text}
+
+
+def _bytes(buffer: Buffer) -> int:
+    return buffer.size * WIDTHS[buffer.dtype]
 
 
 def _pointer(buffer: Buffer, program: Program) -> str:

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from agent.backends.builtin.ir import Const, Unsupported, Value, as_bool, as_float, const, map_
+from agent.backends.builtin.ir import Const, Source, Unsupported, Value, as_bool, as_float, const, map_
 from agent.backends.builtin.lower.registry import LOWERINGS, Dtype, lowers
 
 Operand = Value | float | int | bool
@@ -269,6 +269,8 @@ def cast(a: Value, dtype: str) -> Value:
     """Raises Unsupported for types that there are no kernels for."""
     if dtype == "float32":
         return as_float(a)
+    if dtype in ("float16", "bfloat16"):
+        return as_float(a) if isinstance(a, Source) and a.dtype == dtype else map_(f"to_{dtype}", a)
     if dtype == "bool":
         return as_bool(a)
     if dtype in ("int64", "int32") and a.type != "f32":
