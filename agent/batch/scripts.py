@@ -6,8 +6,10 @@ from typing import Final
 
 from agent.backends.registry import shipped_scripts
 from agent.backends.replay import EVENTS_NAME, SCRIPT_NAME
+from agent.backends.script import read_script
 from agent.config import BackendConfig, Config, expanded
 from agent.errors import ConfigError
+from agent.judging.target import resolve_target
 from agent.tasks.task import Task
 
 SHOWN: Final = 3
@@ -44,8 +46,14 @@ class Scripts:
         found = self._find(task, sample) if self._root else self._ships.get(task.sha256)
         if found is None:
             return self._config
-        backend = self._config.backend.model_copy(update={"name": "replay", "script": str(found)})
+        chosen = {"name": "replay", "script": str(found)}
+        if self._config.backend.name == "auto" and not self._root and self._is_for_another_target(found):
+            chosen = {"name": "builtin"}
+        backend = self._config.backend.model_copy(update=chosen)
         return self._config.model_copy(update={"backend": backend})
+
+    def _is_for_another_target(self, shipped: Path) -> bool:
+        return shipped.name == SCRIPT_NAME and read_script(shipped).target != resolve_target(self._config.judge)
 
     def _there(self, task: Task, sample: int) -> bool:
         if self._root is not None:

@@ -21,6 +21,8 @@ from agent.config import Config
 from agent.environments.extras import extra
 from agent.environments.kernel_env import KernelEnv
 from agent.environments.rows import row_task, task_columns
+from agent.judging.target import resolve_target
+from agent.judging.tool_runs import Target
 from agent.loop.actions import tool_schemas
 from agent.loop.control import Device
 from agent.loop.prompts import render
@@ -35,7 +37,8 @@ def environment_factory(
     config: Config | None = None, *, output: Path | str | None = None, device: Device | None = None
 ) -> "Callable[[], Rollout]":
     """What GRPOTrainer wants as `environment_factory`; one instance serves one rollout at a time."""
-    return functools.partial(_tools_class(), config=config, output=output, device=device)
+    target = resolve_target((config or Config()).judge)
+    return functools.partial(_tools_class(target), config=config, output=output, device=device)
 
 
 def dataset(tasks: Iterable[Task]) -> Any:
@@ -92,8 +95,8 @@ class Rollout:
 
 
 @functools.cache
-def _tools_class() -> type[Rollout]:
-    return type("KernelTools", (Rollout,), {schema.name: _method(schema) for schema in tool_schemas()})
+def _tools_class(target: Target) -> type[Rollout]:
+    return type("KernelTools", (Rollout,), {schema.name: _method(schema) for schema in tool_schemas(target)})
 
 
 def _method(schema: ToolSchema) -> Callable[..., str]:

@@ -22,6 +22,7 @@ from agent.environments.observation import Observation, Step
 from agent.environments.rows import row_task, task_columns
 from agent.environments.threads import AsyncKernelEnv
 from agent.errors import AgentError
+from agent.judging.target import resolve_target
 from agent.loop.actions import tool_schemas
 from agent.loop.control import Device
 from agent.tasks.sets import load_tasks
@@ -84,7 +85,7 @@ class KernelMultiTurnEnv(_vf.MultiTurnEnv):  # type: ignore[misc]
         options.setdefault("env_id", ENV_ID)
         options.setdefault("rubric", _vf.Rubric(funcs=[judge_reward]))
         rows = [{"prompt": [_placeholder(task)], "answer": "", "info": task_columns(task)} for task in tasks]
-        schemas = [wire_tool(tool) for tool in tool_schemas()]
+        schemas = [wire_tool(tool) for tool in tool_schemas(resolve_target(self.kernel_config.judge))]
         super().__init__(dataset=_datasets.Dataset.from_list(rows), oai_tools=schemas, **options)
 
     async def setup_state(self, state: Any) -> Any:

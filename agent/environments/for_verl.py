@@ -29,6 +29,7 @@ from agent.environments.observation import Observation, Step
 from agent.environments.rows import row_task, task_columns
 from agent.environments.threads import AsyncKernelEnv
 from agent.errors import ConfigError, JudgeError, RecordError, SandboxError
+from agent.judging.target import resolve_target
 from agent.loop.actions import tool_schemas
 from agent.tasks.task import Task
 
@@ -72,7 +73,7 @@ class KernelAgentLoop(_loops.AgentLoopBase):  # type: ignore[misc]
         self.kernel_config: Config = load_config(settings=[str(setting) for setting in settings])
         self.output = output
         self.parser = _parsers.ToolParser.get_tool_parser(self.rollout_config.multi_turn.format, self.tokenizer)
-        self.schemas = [wire_tool(tool) for tool in tool_schemas()]
+        self.schemas = [wire_tool(tool) for tool in tool_schemas(resolve_target(self.kernel_config.judge))]
         self.tool_schemas = [_schemas.OpenAIFunctionToolSchema.model_validate(schema) for schema in self.schemas]
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> Any:

@@ -20,6 +20,7 @@ from agent.environments.device import shared_device
 from agent.environments.incoming import Tokens, to_reply
 from agent.environments.observation import Observation, Step
 from agent.errors import AgentError, BackendError, ConfigError, SandboxError
+from agent.judging.target import resolve_target
 from agent.loop.actions import tool_schemas
 from agent.loop.control import Controls, Device, Listener, SilentListener
 from agent.loop.episode import Episode, EpisodeResult
@@ -62,6 +63,7 @@ class KernelEnv:
         self.output = Path(output if output is not None else self.config.run.output)
         self.device, self.listener, self.seed = device, listener or SilentListener(), seed
         self.policy = _OutsidePolicy(policy or {})
+        self.tools = tool_schemas(resolve_target(self.config.judge))
         self.result: EpisodeResult | None = None
         self.run_dir: Path | None = None
         """The present or the last episode's run folder."""
@@ -109,7 +111,7 @@ class KernelEnv:
             protocol = self.config.backend.tool_protocol
             turn = session.ledger.turns + 1
             reply = to_reply(
-                message, turn=turn, tools=tool_schemas(), protocol=protocol, tokens=tokens, finish_reason=finish_reason
+                message, turn=turn, tools=self.tools, protocol=protocol, tokens=tokens, finish_reason=finish_reason
             )
             seen = len(session.log.conversation.messages) + 1
             stop, error = attempt(session, lambda: take_turn(session, reply))
@@ -166,7 +168,7 @@ class KernelEnv:
 
     def _observe(self, seen: int) -> Observation:
         messages = tuple(self._running().log.conversation.messages)
-        return Observation(messages=messages, new=messages[seen:], tools=tool_schemas())
+        return Observation(messages=messages, new=messages[seen:], tools=self.tools)
 
     def _finish(self, stop: Stop | None, error: Exception | None, seen: int) -> Step:
         session, episode = self._running(), self._episode

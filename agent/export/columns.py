@@ -74,9 +74,9 @@ def pyarrow() -> Any:
 
 
 @functools.cache
-def present_tools() -> tuple[dict[str, Any], ...]:
-    """The tools of this version, which the struct of verl's column is made for."""
-    return tool_objects(tool_schemas())
+def present_tools(target: str = "cuda") -> tuple[dict[str, Any], ...]:
+    """The tools of this version on a target, which the struct of verl's column is made for; cuda has all of them."""
+    return tool_objects(tool_schemas(target))
 
 
 def feature(kind: str) -> Any:
@@ -130,7 +130,7 @@ def _stored(shape: Any, value: Any, kind: str = "") -> Any:
     if value is None:
         return None
     if kind == "tools":
-        return value if list(value) == list(present_tools()) else None
+        return value if list(value) in [list(present_tools(target)) for target in ("cpu", "cuda")] else None
     if shape == _JSON:
         return dump(value)
     if shape.get("_type") == "List":

@@ -13,7 +13,7 @@ from agent.sandbox.open import pinned
 from agent.tasks.task import Task, load_task
 from agent.trajectory.folder import RunFolder
 from agent.ui.console import make_console
-from agent.ui.preflight import check_sandbox, check_server, check_target
+from agent.ui.preflight import check_sandbox, check_script, check_server, check_target
 from agent.ui.single import Invocation, Request, run_single
 
 __all__ = ["Request", "run_optimize"]
@@ -97,4 +97,9 @@ def _prepared(request: Request, config: Config, task: Task) -> Invocation:
         # Recorded with the run, so that a resumed one condenses alike.
         config = config.model_copy(update={"backend": config.backend.model_copy(update={"context_tokens": told})})
     backend = make_backend(config.backend, task_sha256=task.sha256, cancelled=lambda: controls.leaving)
+    try:
+        check_script(backend, target)
+    except ConfigError:
+        backend.close()
+        raise
     return Invocation(request, config, task, backend, console, interactive, controls)

@@ -3,6 +3,7 @@
 import contextlib
 from typing import Final
 
+from agent.backends.base import Backend
 from agent.backends.local import LocalBackend
 from agent.backends.openai_api import OpenAIBackend
 from agent.backends.presets import LOCAL, names_a_server, resolve
@@ -38,6 +39,19 @@ def check_sandbox(config: SandboxConfig, target: Target) -> None:
             raise SandboxError(f"the Docker engine has no image {name}", hint=hint)
     finally:
         client.close()
+
+
+def check_script(backend: Backend, target: Target) -> None:
+    """Raises ConfigError where the turns to be replayed were written for another target: all of them would fail."""
+    written = backend.describe().get("target")
+    if written in ("cpu", "cuda") and written != target:
+        where = "on a machine with an NVIDIA GPU" if written == "cuda" else "with --target cpu"
+        message = (
+            f"{backend.name.removeprefix('replay:')} holds turns for target {written}, and this run is for {target}"
+        )
+        raise ConfigError(
+            message, hint=f"replay it {where}; for kernels of one's own: --backend builtin, --model NAME"
+        )
 
 
 def check_server(config: BackendConfig) -> int:

@@ -73,3 +73,13 @@ def test_a_model_needs_no_script() -> None:
     scripts = Scripts(config)
     scripts.check((make_task("a"),), 1)
     assert scripts.config_for(make_task("a"), 0) == config
+
+
+def test_what_ships_for_another_target_is_the_built_in_policys() -> None:
+    shipped = load_task(asset("examples") / "cuda-row-softmax" / "model.py")
+    taken = [
+        Scripts(load_config(flags={"judge.target": target})).config_for(shipped, 0).backend
+        for target in ("cpu", "cuda")
+    ]
+    assert [backend.name for backend in taken] == ["builtin", "replay"]
+    assert taken[1].script.endswith("cuda-row-softmax/turns.md")

@@ -302,3 +302,11 @@ def test_a_right_submission_has_the_judges_reward(make_env: MakeEnv, tmp_path: P
     record = json.loads((env.run_dir / "verdict.json").read_text())
     assert record["final"] == step.info["verdict"]
     assert record["reward"] == step.reward
+
+
+def test_a_policy_is_offered_the_actions_of_its_target() -> None:
+    offered = {
+        target: {tool.name for tool in KernelEnv(TASK, config=load_config(flags={"judge.target": target})).tools}
+        for target in ("cpu", "cuda")
+    }
+    assert offered["cuda"] - offered["cpu"] == {"inspect", "sanitize"}

@@ -29,6 +29,8 @@ def test_a_valid_call_is_an_action_with_typed_arguments() -> None:
     assert parsed.arguments == Bash(command="ls", timeout_s=30.0)
     assert isinstance(parse("compile", ""), Action)
     assert isinstance(parse("submit", "{}"), Action)
+    checks = parse("sanitize", '{"checks": " memcheck, racecheck"}')
+    assert isinstance(checks, Action) and checks.arguments == Sanitize(checks="memcheck,racecheck")
     edit = parse("edit_file", json.dumps({"path": "a", "old": " x\n", "new": ""}))
     assert isinstance(edit, Action)
     assert edit.arguments == EditFile(path="a", old=" x\n", new="")
@@ -52,6 +54,7 @@ def test_a_valid_call_is_an_action_with_typed_arguments() -> None:
         ("write_file", '{"path": "a", "content": "\\udc80"}', "lone surrogate"),
         ("edit_file", '{"path": "a", "old": "", "new": "x"}', "old: String should have at least 1"),
         ("compile", '{"target": "cpu"}', "target: Extra inputs"),
+        ("sanitize", '{"checks": "memcheck, leaks"}', "leaks: there are memcheck, racecheck, initcheck"),
         ("bash", "[" * 100_000, "arguments"),
     ],
 )

@@ -310,3 +310,14 @@ def test_a_search_is_not_resumed_but_its_runs_are(project: Project) -> None:
     done = run([*AGENT, "optimize", "--resume", "runs/x", "--search", "beam"], project)
     assert done.returncode == 2
     assert "leave --search away" in done.stderr
+
+
+def test_turns_for_another_target_are_refused_in_one_line(project: Project) -> None:
+    command = project.optimize(submits())
+    (project.folder / "turns.md").write_text(HEAD.replace("target: cpu", "target: cuda") + submits())
+    done = run(command, project)
+    assert done.returncode == 2
+    error, hint = done.stderr.strip().splitlines()
+    assert error.startswith("error: ") and "holds turns for target cuda, and this run is for cpu" in error
+    assert "a machine with an NVIDIA GPU" in hint and "--backend builtin" in hint
+    assert not (project.folder / "runs").exists()
