@@ -56,7 +56,8 @@ def leaves(value: Any) -> list[torch.Tensor]:
 def computed(model: nn.Module, inputs: Sequence[Any], folder: Path, *flags: str) -> list[torch.Tensor]:
     """What the generated kernels give, called without any of torch's code."""
     graph = traced(model, inputs)
-    files, program = emit_cpu.sources(schedule(lower(graph).outputs))
+    low = lower(graph, halves=True)
+    files, program = emit_cpu.sources(schedule(low.outputs, dtypes=low.dtypes))
     (folder / "kernels").mkdir()
     for name, text in files.items():
         (folder / name).write_text(text)
@@ -71,12 +72,11 @@ def computed(model: nn.Module, inputs: Sequence[Any], folder: Path, *flags: str)
     for buffer in program.inputs:
         leaf = known[buffer.name]
         arguments.append(inputs[leaf.position] if leaf.position is not None else state[leaf.target or ""])
-    dtypes = {"float32": torch.float32, "bool": torch.bool}
     outputs = [
-        torch.empty(shape, dtype=dtypes[buffer.dtype])
+        torch.empty(shape, dtype=getattr(torch, buffer.dtype))
         for shape, buffer in zip(submission.output_shapes(graph), program.outputs, strict=True)
     ]
-    scratch = [torch.empty(buffer.size, dtype=dtypes[buffer.dtype]) for buffer in program.scratch]
+    scratch = [torch.empty(buffer.size, dtype=getattr(torch, buffer.dtype)) for buffer in program.scratch]
     pointers = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (*arguments, *outputs, *scratch)]
     ctypes.CDLL(str(library)).fused(*pointers)
     return outputs
@@ -98,7 +98,8 @@ def check(model: nn.Module, inputs: Sequence[Any], folder: Path, *flags: str) ->
             continue
         size = want.abs() + want.square().mean().sqrt()
         error, own = (float(((x.double() - want).abs() / size).nan_to_num(0.0).max()) for x in (got, reference))
-        assert error <= max(24 * EPS, 8 * own), (error / EPS, own / EPS)
+        ulp = torch.finfo(got.dtype).eps
+        assert error <= max((24 if ulp == EPS else 1) * ulp, 8 * own), (error / ulp, own / ulp)
         assert torch.equal(torch.isnan(got), torch.isnan(reference))
 
 
@@ -145,8 +146,33 @@ def views(x: torch.Tensor, tokens: torch.Tensor, mask: torch.Tensor, table: nn.M
     ]  # fmt: skip
 
 
+def halves(x: torch.Tensor, tokens: torch.Tensor, table: nn.Module, layer: nn.Module) -> list[torch.Tensor]:
+    """In 16 bits as inputs, weights and outputs, and in fp32 between where the task says so."""
+    wide = x.float()
+    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)
+    return [
+        F.gelu(x) * 1.5, (wide * scale).to(x.dtype) * table(tokens), layer(x), x.softmax(0), x.sum(-1), wide.exp(),
+        x[:, ::2] + x[:, 1::2], (wide * 3).to(torch.bfloat16).float() + 1, x > 0, (x * 30000.0).abs() + 1e-7,
+        torch.matmul(x, x.t()),
+    ]  # fmt: skip
+
+
 def products(x: torch.Tensor, y: torch.Tensor, first: nn.Module, last: nn.Module) -> list[torch.Tensor]:
     return [F.gelu(first(x)), last(torch.relu(first(x))), torch.softmax(x @ x.transpose(1, 2), -1) @ x, x @ y, y @ y]
+
+
+def blocks(x: torch.Tensor, q: torch.Tensor, gate: nn.Module, up: nn.Module) -> list[torch.Tensor]:
+    """Products of several tiles, blocks and batches, with what follows computed on their tiles where it can be."""
+    scores = torch.softmax(q @ q.transpose(-1, -2) * 0.2, -1)
+    return [
+        F.silu(gate(x)) * up(x), (gate(x) + x[:, :1]).t() * 2, scores @ q, F.gelu(up(x)).view(31, 10, 4, 25),
+        (x @ x.t()).sum(-1), (x.to(torch.bfloat16) @ x.t().to(torch.bfloat16)).float() > 1e9,
+    ]  # fmt: skip
+
+
+def narrow(dtype: torch.dtype) -> tuple[nn.Module, list[Any]]:
+    model = Calls(halves, table=nn.Embedding(5, 38).to(dtype), layer=nn.LayerNorm(38).to(dtype))
+    return model, [randn(21, 38).to(dtype), torch.arange(21) % 5]
 
 
 LARGE = 70_001
@@ -162,6 +188,9 @@ CASES: dict[str, tuple[nn.Module, list[Any]]] = {
         [randn(3, 8, 6), torch.arange(12).reshape(3, 4) % 11, torch.arange(72).reshape(3, 4, 6) % 3 == 0],
     ),
     "products": (Calls(products, first=nn.Linear(40, 65), last=nn.Linear(65, 3)), [randn(2, 19, 40), randn(40)]),
+    "blocks": (Calls(blocks, gate=nn.Linear(70, 100), up=nn.Linear(70, 100)), [randn(310, 70), randn(3, 4, 37, 20)]),
+    "bfloat16": narrow(torch.bfloat16),
+    "float16": narrow(torch.float16),
     "few long rows": (
         Calls(lambda x, y: [x.sum(), x.softmax(-1), (x * y).mean(0), F.mse_loss(x, x * y), x.norm(dim=1)]),
         [randn(3, LARGE), randn(1, LARGE)],
@@ -175,8 +204,9 @@ def test_kernels_are_as_exact_as_eager(name: str, tmp_path: Path) -> None:
     check(model, inputs, tmp_path)
 
 
-def test_machines_without_wide_vectors_get_the_same(tmp_path: Path) -> None:
-    model, inputs = CASES["activations"]
+@pytest.mark.parametrize("name", ["activations", "float16"])
+def test_machines_without_wide_vectors_get_the_same(name: str, tmp_path: Path) -> None:
+    model, inputs = CASES[name]
     check(model, inputs, tmp_path, "-march=x86-64")
 
 

@@ -1,9 +1,9 @@
 """Lines of C++ for target cpu: one for each statement of a kernel, on vectors or on values of a row."""
 
-from typing import Any, Final
+from typing import Final
 
-from agent.backends.builtin.affine import Affine, Atom, Chosen
-from agent.backends.builtin.c_names import CALLS, FLOATS, INFIX
+from agent.backends.builtin.affine import Affine, Atom, Chosen, total
+from agent.backends.builtin.c_names import CALLS, CTYPES, FLOATS, INFIX
 from agent.backends.builtin.ir import Unsupported
 from agent.backends.builtin.kernels import Buffer, Ref, RowKernel, Statement, Store
 from agent.backends.builtin.text import number
@@ -22,7 +22,14 @@ class Lines:
         self.in_rows = False
         self.used: dict[str, tuple[Buffer, bool]] = {}
 
-    def _lines(self, statements: list[Statement], *, suffix: str = "") -> list[str]:
+    def parameters(self) -> list[str]:
+        """Of a function that does what was turned into text so far."""
+        return [
+            f"{'' if written else 'const '}{CTYPES[buffer.dtype]}* __restrict__ {name}"
+            for name, (buffer, written) in self.used.items()
+        ]
+
+    def lines(self, statements: list[Statement], *, suffix: str = "") -> list[str]:
         return [line for statement in statements for line in self._line(statement, suffix)]
 
     def _line(self, statement: Statement, suffix: str) -> list[str]:
@@ -46,7 +53,7 @@ class Lines:
     def _by_lane(self, ref: Ref) -> bool:
         return self.lane is not None and self.lane in ref.deps
 
-    def _use(self, buffer: Buffer, written: bool = False) -> str:
+    def use(self, buffer: Buffer, written: bool = False) -> str:
         self.used[buffer.name] = (buffer, written or self.used.get(buffer.name, (buffer, False))[1])
         return buffer.name
 
@@ -74,7 +81,7 @@ class Lines:
     def _load(self, statement: Statement) -> str:
         assert statement.buffer is not None and statement.address is not None
         buffer, address = statement.buffer, statement.address
-        name = self._use(buffer)
+        name = self.use(buffer)
         stride = address.coefficient(self.lane) if self.lane is not None else 0
         place = f"{name} + {self._address(address)}"
         chosen = [(atom, c) for atom, c in address.terms if self._lane_chosen(atom)]
@@ -96,7 +103,7 @@ class Lines:
 
     def _chosen(self, statement: Statement, suffix: str) -> list[str]:
         assert statement.buffer is not None and statement.address is not None
-        size, name = int(statement.op.split()[1]), self._use(statement.buffer)
+        size, name = int(statement.op.split()[1]), self.use(statement.buffer)
         ref = statement.ref
         if not self._by_lane(ref):
             place = f"wrapped({name} + {self._address(statement.address)}, {size})"
@@ -153,8 +160,8 @@ class Lines:
                 return f"{bound}({self._vector(one)}, {self._vector(other)})"
         return f"v{op}({self._vector(args[0])}, {self._vector(args[1])})"
 
-    def _store(self, store: Store, lane: Atom | None) -> str:
-        name = self._use(store.buffer, written=True)
+    def store_line(self, store: Store, lane: Atom | None) -> str:
+        name = self.use(store.buffer, written=True)
         address, vector = store.address, self._vector(store.ref)
         if store.ref.type == "bool" and store.ref.literal is None:
             stride = address.coefficient(self.lane) if self.lane is not None else 0
@@ -176,3 +183,15 @@ class Lines:
             aligned = aligned and self.lane.size % 64 == 0
         wanted = store.buffer.size >= STREAM_FROM and store.buffer.name.startswith("out")
         return "STREAM" if aligned and wanted else "false"
+
+
+def decode_lines(rows: list[Atom]) -> list[str]:
+    """Loop variables from the running number of the row."""
+    lines = []
+    for position, atom in enumerate(rows):
+        below = total(rows[position + 1 :])
+        value = "row" if below == 1 else f"row / {below}"
+        if position:
+            value = f"row % {atom.size}" if below == 1 else f"({value}) % {atom.size}"
+        lines.append(f"const int64_t {atom.name} = {value};")
+    return lines

@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from agent.backends.builtin import loops
-from agent.backends.builtin.affine import Affine, Atom, total
+from agent.backends.builtin.affine import Atom, total
 from agent.backends.builtin.c_names import COMBINE, CTYPES, IDENTITY
-from agent.backends.builtin.cpu_lines import Lines
-from agent.backends.builtin.kernels import Buffer, Pass, ProductKernel, Program, RowKernel, Statement
+from agent.backends.builtin.cpu_lines import Lines, decode_lines
+from agent.backends.builtin.cpu_product import product_view
+from agent.backends.builtin.epilogue import fused
+from agent.backends.builtin.kernels import Buffer, Pass, Program, RowKernel, Statement
 from agent.backends.builtin.loops import Lanes
 from agent.backends.builtin.schedule import Machine
 from agent.backends.builtin.text import number, render
@@ -71,60 +73,27 @@ class _Step:
 
 
 def sources(program: Program, variant: Variant = VARIANTS[0]) -> tuple[dict[str, str], Program]:
-    """Files below kernels/, and the program again. Raises Unsupported."""
-    kernels = [_kernel(kernel) for kernel in program.kernels]
+    """Files below kernels/, and the program with what its kernels still need between them. Raises Unsupported."""
+    kernels, program = fused(program)
+    views = [_Emitter(kernel).view() if isinstance(kernel, RowKernel) else product_view(kernel) for kernel in kernels]
+    products = any(view["product"] for view in views)
     arguments = [*program.inputs, *program.outputs, *program.scratch]
     text = render(
         "cpu/kernels.cpp.j2",
-        kernels=kernels,
+        kernels=views,
         variant=variant,
         arguments=[_parameter(buffer, program) for buffer in arguments],
-        products=any(isinstance(kernel, ProductKernel) for kernel in program.kernels),
+        products=products,
     )
-    return {"kernels/simd.h": render("cpu/simd.h.j2", **TABLES), FILE: text}, program
+    headers = {"kernels/simd.h": render("cpu/simd.h.j2", **TABLES)}
+    if products:
+        headers["kernels/products.h"] = render("cpu/products.h.j2")
+    return {**headers, FILE: text}, program
 
 
 def _parameter(buffer: Buffer, program: Program) -> str:
     const = "const " if buffer in program.inputs else ""
     return f"{const}{CTYPES[buffer.dtype]}* __restrict__ {buffer.name}"
-
-
-def _kernel(kernel: RowKernel | ProductKernel) -> dict[str, Any]:
-    if isinstance(kernel, ProductKernel):
-        return _product(kernel)
-    return _Emitter(kernel).view()
-
-
-def _product(kernel: ProductKernel) -> dict[str, Any]:
-    (left, left_at), (right, right_at), (out, out_at) = kernel.left, kernel.right, kernel.out
-    return {
-        "product": True,
-        "name": kernel.name,
-        "parameters": [
-            f"const float* __restrict__ {left.name}",
-            *([] if right is left else [f"const float* __restrict__ {right.name}"]),
-            f"float* __restrict__ {out.name}",
-        ],
-        "arguments": [left.name, *([] if right is left else [right.name]), out.name],
-        "m": kernel.m.size,
-        "n": kernel.n.size,
-        "k": kernel.k.size,
-        "batches": total(kernel.batch),
-        "decode": [line.replace("row", "batch") for line in _decode([a for a in kernel.batch if a.size > 1])],
-        "left": _base(left, left_at, kernel),
-        "right": _base(right, right_at, kernel),
-        "out": _base(out, out_at, kernel),
-        "left_m": left_at.coefficient(kernel.m),
-        "left_k": left_at.coefficient(kernel.k),
-        "right_k": right_at.coefficient(kernel.k),
-        "right_n": right_at.coefficient(kernel.n),
-    }
-
-
-def _base(buffer: Buffer, address: Affine, kernel: ProductKernel) -> str:
-    """Where a batch begins."""
-    parts = [f"{atom.name} * {address.coefficient(atom)}" for atom in kernel.batch if address.coefficient(atom)]
-    return " + ".join([buffer.name, *parts, *([str(address.const)] if address.const else [])])
 
 
 class _Emitter(Lines):
@@ -147,10 +116,10 @@ class _Emitter(Lines):
         return {
             "product": False,
             "name": kernel.name,
-            "parameters": self._parameters(),
+            "parameters": self.parameters(),
             "arguments": list(self.used),
             "rows": total(rows),
-            "decode": _decode(rows),
+            "decode": decode_lines(rows),
             "steps": steps,
             "stashes": [stash.name for item in kernel.passes for stash in item.stashes],
             "stash_size": kernel.stash_size,
@@ -164,12 +133,6 @@ class _Emitter(Lines):
     def _work(self) -> int:
         """Elements that the kernel goes through."""
         return total(self.kernel.rows) * max(1, sum(total(item.cols) for item in self.kernel.passes))
-
-    def _parameters(self) -> list[str]:
-        return [
-            f"{'' if written else 'const '}{CTYPES[buffer.dtype]}* __restrict__ {name}"
-            for name, (buffer, written) in self.used.items()
-        ]
 
     def _blocks(self) -> dict[str, int]:
         """How many parts a long lane loop is cut into; 0: none, the rows are enough."""
@@ -212,9 +175,9 @@ class _Emitter(Lines):
         for level in range(last + 1):
             self.lane = self.lanes.row
             statements = kernel.row_statements.get(level, [])
-            lines = self._lines(statements, suffix="[u]" if self.in_rows else "")
+            lines = self.lines(statements, suffix="[u]" if self.in_rows else "")
             if level == last:
-                lines += [self._store(store, None) for store in kernel.stores]
+                lines += [self.store_line(store, None) for store in kernel.stores]
             if lines:
                 steps.append(_Step("row", level, lines, [(_ctype(s), s.ref.name) for s in statements]))
             steps += [self._pass(item, lane) for item, lane in passes if item.level == level]
@@ -226,8 +189,8 @@ class _Emitter(Lines):
         hoisted = [] if self.in_rows else [s for s in item.statements if not self._by_lane(s.ref)]
         inner = [s for s in item.statements if s not in hoisted]
         step = _Step("pass", item.level, cols=[{"name": atom.name, "size": atom.size} for atom in outer])
-        step.hoisted = self._lines(hoisted)
-        step.body = self._lines(inner)
+        step.hoisted = self.lines(hoisted)
+        step.body = self.lines(inner)
         step.body += [
             f"store<PART, false>({stash.name} + {self._stash(stash.address)}, {self._name(stash.ref)}, n);"
             for stash in item.stashes
@@ -243,24 +206,12 @@ class _Emitter(Lines):
                 {"name": name, "ref": accumulate.ref.name, "identity": neutral, "op": accumulate.op,
                  "combine": COMBINE[accumulate.op]}
             )  # fmt: skip
-        step.body += [self._store(store, lane) for store in item.stores]
+        step.body += [self.store_line(store, lane) for store in item.stores]
         if lane is not None and not self.in_rows:
             step.lane = {"name": lane.name, "size": lane.size}
         if self.split:
             self._chunk(step)
         return step
-
-
-def _decode(rows: list[Atom]) -> list[str]:
-    """Loop variables from the running number of the row."""
-    lines = []
-    for position, atom in enumerate(rows):
-        below = total(rows[position + 1 :])
-        value = "row" if below == 1 else f"row / {below}"
-        if position:
-            value = f"row % {atom.size}" if below == 1 else f"({value}) % {atom.size}"
-        lines.append(f"const int64_t {atom.name} = {value};")
-    return lines
 
 
 def _ctype(statement: Statement) -> str:

@@ -11,10 +11,10 @@ from agent.backends.builtin.graph import Graph, Leaf, Operator
 from agent.backends.builtin.ir import Const, Source, Type, Unsupported, Value
 from agent.backends.builtin.lower.registry import LOWERINGS, Dtype
 
-TYPES: Final[Mapping[str, Type]] = {
+TYPES: Final[dict[str, Type]] = {
     "float32": "f32", "bool": "bool", "int64": "index", "int32": "index", "uint8": "index",
 }  # fmt: skip
-HALVES: Final[Mapping[str, Type]] = {"float16": "f32", "bfloat16": "f32"}
+HALVES: Final[dict[str, Type]] = {"float16": "f32", "bfloat16": "f32"}
 PARTS: Final = ("pointwise", "activations", "views", "reductions", "losses", "products")
 
 
