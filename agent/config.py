@@ -104,6 +104,9 @@ class SandboxConfig(_Section):
     pids: int = Field(512, ge=16)
     shm_gb: float = Field(2.0, gt=0)
     tmp_gb: float = Field(8.0, gt=0)
+    standby: bool = True
+    """While the model thinks, a tool waits in a sandbox of its own, under the same limits, with torch and baselines
+    ready, where the machine has 3 GB of memory to spare. Kind none has none."""
     i_understand: bool = False
     """Consent for kind none: model-written code runs unconfined on this machine."""
 

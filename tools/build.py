@@ -29,6 +29,7 @@ from building.toolchain import BINDING, Target, Toolchain, ToolchainError, find_
 COMPILE_TIMEOUT_S: Final = 240.0
 LOG_TAIL: Final = 8000
 KEPT: Final = "said.json"
+KEPT_IN: Final = "AGENT_BUILDS"
 OBJECTS: Final = "objects"
 TORCH_WORDS: Final = (b"torch/", b"ATen/", b"c10/", b"pybind11/", b"binding_registry.h")
 WARM_FILES: Final = ("prelude.h", "prelude.h.gch", "binding.o")
@@ -70,8 +71,8 @@ def build(
     """Builds `workspace`/kernels and returns a BuildReport as a dict; never raises for what a submission contains.
 
     `cache` is a warmed cache folder (warm_cache.py): its precompiled header and binding.o are used where compiler,
-    torch and flags match. `build_root` is where builds are kept (default $TMPDIR/agent-build); with `reuse` an
-    identical earlier build there is returned as it is, and objects of unchanged sources are taken over.
+    torch and flags match. `build_root` is where builds are kept (default $AGENT_BUILDS, else $TMPDIR/agent-build); with
+    `reuse` an identical earlier build there is returned as it is, and objects of unchanged sources are taken over.
     `timeout_s` bounds each compiler process.
     """
     started = time.monotonic()
@@ -190,6 +191,8 @@ def _check_bindings(sources: Sources) -> None:
 
 
 def _default_root() -> Path:
+    if kept := os.environ.get(KEPT_IN):  # the host's, for several sandboxes of one episode
+        return Path(kept)
     root = Path(tempfile.gettempdir()) / "agent-build"
     try:
         root.mkdir(mode=0o700, exist_ok=True)

@@ -123,6 +123,15 @@ class JobDevice(Metered):
         """Gives the variables of the commands that use the device."""
         return self.metered(self._hold(leave))
 
+    def spare(self) -> "Callable[[Callable[[], bool]], AbstractContextManager[Mapping[str, str]]] | None":
+        """Another hold on the device for what is prepared ahead of a lease; None where the next lease may be of another
+        one.
+        """
+        if len(self.pool.names) != 1:
+            return None
+        beside = JobDevice(self.pool)
+        return lambda leave: beside.lease(leave=leave)
+
     @contextlib.contextmanager
     def _hold(self, leave: Callable[[], bool]) -> Iterator[Mapping[str, str]]:
         with self.pool.hold(leave) as self.name:

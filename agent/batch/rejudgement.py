@@ -155,11 +155,12 @@ class _Run:
     def _verdict(self, subject: Subject, path: Path, leave: Callable[[], bool]) -> Verdict:
         config, task = self.config, self.task
         log = self.folder.logs / f"rejudge-{subject}.log" if self.folder.logs.is_dir() else None
-        with self._device(leave) as variables:
-            verdict = wait_for_sandboxes(
-                lambda opened: judge_submission(config, task, path, log=log, opened=opened, variables=variables),
-                leave=leave,
-            )
+        verdict = wait_for_sandboxes(
+            lambda opened: judge_submission(
+                config, task, path, log=log, opened=opened, lease=lambda: self._device(leave)
+            ),
+            leave=leave,
+        )
         if is_trouble(verdict):
             raise RecordError("; ".join(f"{reason.code}: {reason.detail}" for reason in verdict.reasons))
         return verdict

@@ -5,7 +5,7 @@ intervals overlap, the better one is not known, and the surer one is taken. It i
 over noisy measurements looks better than it is; that verdict is the result.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from agent.batch.leases import DevicePool
 from agent.batch.tried import notes
 from agent.config import Config, SearchConfig
 from agent.errors import JudgeError, SandboxError
-from agent.judging.judge import judge_submission
+from agent.judging.judge import Lease, judge_submission
 from agent.judging.reports import Verdict
 from agent.judging.target import resolve_target
 from agent.loop.opening import Seed
@@ -107,8 +107,7 @@ def confirm(
     device = DevicePool.of_machine(resolve_target(config.judge)).for_job()
     for tried in _distinct(sorted(done, key=rank, reverse=True)):
         log = folder / f"judge-{tried.attempt.number}.log"
-        with device.lease(leave=leave) as variables:
-            confirmations.append(_confirmed(config, task, tried, log, leave, variables))
+        confirmations.append(_confirmed(config, task, tried, log, leave, lambda: device.lease(leave=leave)))
         if confirmations[-1].accepted or confirmations[-1].error:
             break
     return confirmations
@@ -157,13 +156,13 @@ def _seeded(number: int, round: int, parent: Tried | None, ordered: Sequence[Tri
 
 
 def _confirmed(
-    config: Config, task: Task, tried: Tried, log: Path, leave: Callable[[], bool], variables: Mapping[str, str]
+    config: Config, task: Task, tried: Tried, log: Path, leave: Callable[[], bool], lease: Lease
 ) -> Confirmation:
     submission = judged_folder(tried.outcome)
     assert submission is not None
     try:
         verdict = wait_for_sandboxes(
-            lambda opened: judge_submission(config, task, submission, log=log, opened=opened, variables=variables),
+            lambda opened: judge_submission(config, task, submission, log=log, opened=opened, lease=lease),
             leave=leave,
         )
     except (JudgeError, SandboxError) as error:

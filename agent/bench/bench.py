@@ -162,8 +162,7 @@ def _judge(config: Config, task: Task, submission: Path | None, key: str) -> Out
         return not_judged(task, "missing", Reason(code=MISSING, detail="nothing was submitted for this task"), key=key)
     began = time.monotonic()
     try:
-        with _device(config) as variables:
-            verdict = judge_submission(config, task, submission, variables=variables)
+        verdict = judge_submission(config, task, submission, lease=lambda: _device(config))
     except ConfigError:
         raise
     except AgentError as error:

@@ -5,25 +5,28 @@ made by the host, the task text is the pristine one. Not covered here: what the 
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Final
 
 from agent.config import Config
 from agent.errors import JudgeError, SandboxError
+from agent.judging.ahead import LIFE_S, Ahead, signals
 from agent.judging.cache import warm
 from agent.judging.reports import Reason, Verdict
 from agent.judging.sandboxes import Opened, judging_sandbox
 from agent.judging.submission import prepare_workspace
 from agent.judging.target import resolve_target
-from agent.judging.tool_runs import Rules, run_judge
+from agent.judging.tool_runs import NoReport, Rules, run_judge
 from agent.judging.winner import look_again
+from agent.sandbox.base import Mount, Sandbox
 from agent.sandbox.snapshot import SnapshotError
 from agent.sandbox.variables import WithVariables
 from agent.tasks.task import Task
 
-NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+Lease = Callable[[], AbstractContextManager[Mapping[str, str] | None]]
+"""Holds a device while it is entered; gives the variables that say which GPU it is."""
 
 
 def judge_submission(
@@ -33,9 +36,11 @@ def judge_submission(
     *,
     log: Path | None = None,
     opened: Opened | None = None,
-    variables: Mapping[str, str] = NOTHING,
+    lease: Lease = nullcontext,
 ) -> Verdict:
-    """The verdict on a workspace folder or a single model_new.py; `variables` say which GPU is held for it.
+    """The verdict on a workspace folder or a single model_new.py.
+
+    `lease` is entered when the device is needed: a GPU once the submission is built, all cores before that.
 
     Infrastructure trouble is tried once more; then JudgeError (or SandboxError): nothing is known about the submission.
     """
@@ -45,13 +50,15 @@ def judge_submission(
         except SnapshotError as error:
             return _rejected(config, Reason(code="load.submission", detail=str(error)))
         cache = warm(config, task, opened=opened)
+        rules = Rules.of(config.judge, target=resolve_target(config.judge))
+        case = _Case(config, task, rules, workspace, cache, log, opened, lease)
         try:
-            verdict = _judge_once(config, task, workspace, cache, log, opened, variables)
+            verdict = _judge_once(case)
             if not is_trouble(verdict):
                 return verdict
         except (JudgeError, SandboxError):
             pass
-        return _judge_once(config, task, workspace, cache, log, opened, variables)
+        return _judge_once(case)
 
 
 def is_trouble(verdict: Verdict) -> bool:
@@ -74,19 +81,62 @@ def _rejected(config: Config, reason: Reason) -> Verdict:
     )
 
 
-def _judge_once(
-    config: Config,
-    task: Task,
-    workspace: Path,
-    cache: Path,
-    log: Path | None,
-    opened: Opened | None,
-    variables: Mapping[str, str],
-) -> Verdict:
-    rules = Rules.of(config.judge, target=resolve_target(config.judge))
-    with judging_sandbox(config, target=rules.target, workspace=workspace, cache=cache, opened=opened) as sandbox:
-        told = WithVariables(sandbox, variables)
-        verdict = run_judge(
-            told, task, rules, reward=config.judge.reward, timeout_s=config.limits.judge_timeout_s, log=log
+@dataclass(frozen=True)
+class _Case:
+    config: Config
+    task: Task
+    rules: Rules
+    workspace: Path
+    cache: Path
+    log: Path | None
+    opened: Opened | None
+    lease: Lease
+
+    def sandbox(self, *mounts: Mount) -> AbstractContextManager[Sandbox]:
+        return judging_sandbox(
+            self.config,
+            target=self.rules.target,
+            workspace=self.workspace,
+            cache=self.cache,
+            opened=self.opened,
+            mounts=mounts,
         )
-        return look_again(told, task, verdict, log=log) if config.judge.memcheck else verdict
+
+    def judged(self, sandbox: Sandbox, *, timeout_s: float, awaits_device: bool = False) -> Verdict:
+        reward = self.config.judge.reward
+        return run_judge(
+            sandbox,
+            self.task,
+            self.rules,
+            reward=reward,
+            timeout_s=timeout_s,
+            log=self.log,
+            awaits_device=awaits_device,
+        )
+
+
+def _judge_once(case: _Case) -> Verdict:
+    if case.rules.target == "cuda":
+        return _judge_on_gpu(case)
+    # Building and importing would disturb whoever is timed on these cores: all of it happens in the lease.
+    with case.lease() as variables, case.sandbox() as sandbox:
+        told = WithVariables(sandbox, variables or {})
+        return case.judged(told, timeout_s=case.config.limits.judge_timeout_s)
+
+
+def _judge_on_gpu(case: _Case) -> Verdict:
+    """The sandbox starts, torch is imported and the submission is built while others use the GPU."""
+    limit_s = case.config.limits.judge_timeout_s
+    with signals() as told, case.sandbox(told.mount) as sandbox:
+        judge = Ahead[Verdict](lambda tell: tell(case.judged(sandbox, timeout_s=LIFE_S, awaits_device=True)))
+        try:
+            if not judge.wait_until(lambda: told.has("idle")):
+                return judge.result(timeout_s=limit_s, give_up=sandbox.close)
+            with case.lease() as variables:
+                told.tell("device", variables or {})
+                verdict = judge.result(timeout_s=limit_s, give_up=sandbox.close)
+                if not case.config.judge.memcheck:
+                    return verdict
+                return look_again(WithVariables(sandbox, variables or {}), case.task, verdict, log=case.log)
+        except TimeoutError as error:
+            raise NoReport(f"judge {error}", status="timeout", stderr_tail="") from error

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from agent.config import JudgeConfig
 from agent.errors import JudgeError
+from agent.judging.ahead import LIFE_S, SIGNALS
 from agent.judging.reports import (
     BuildReport,
     InspectReport,
@@ -30,6 +31,8 @@ from agent.tasks.task import Task
 Target = Literal["cpu", "cuda"]
 R = TypeVar("R", bound=BaseModel)
 STDERR_CHARS: Final = 2000
+HANDED: Final = f"{WORKSPACE}/submission"
+"""Where a submission comes to lie that was not there when the sandbox was opened."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +114,22 @@ def run_judge(
     reward: Literal["interval", "paper"] = "interval",
     timeout_s: float,
     log: Path | None = None,
+    awaits_device: bool = False,
 ) -> Verdict:
-    """tools/judge.py, in a sandbox that the model never touched."""
+    """tools/judge.py, in a sandbox that the model never touched; `awaits_device`: it is told by a signal (ahead.py)."""
     flags = (*_workspace_flags(rules), "--reward", reward)
+    flags += ("--signals", SIGNALS, "--await", "device") if awaits_device else ()
     return _run(sandbox, "judge", flags, Verdict, timeout_s=timeout_s, log=log, task=task)
+
+
+def run_standby(
+    sandbox: Sandbox, task: Task, rules: Rules, *, awaited: Sequence[str], log: Path | None = None
+) -> ExecResult:
+    """tools/standby.py until it has served a submission: the report is in the result, see parse_report."""
+    flags = ("--workspace", HANDED, *rules.flags, "--cache", CACHE, "--signals", SIGNALS)
+    waits = [flag for name in awaited for flag in ("--await", name)]
+    argv = (sandbox.python, "-I", f"{TOOLS}/standby.py", *flags, *waits)
+    return sandbox.exec(argv, timeout_s=LIFE_S, stdin=_stdin(task), log=log)
 
 
 def run_inspect(sandbox: Sandbox, task: Task, *, target: Target, timeout_s: float) -> TaskReport:
@@ -142,11 +157,16 @@ def _run(
     task: Task | None = None,
 ) -> R:
     argv = (sandbox.python, "-I", f"{TOOLS}/{tool}.py", *flags)
-    stdin = None if task is None else json.dumps({"model_py": task.text}).encode("ascii")
-    return _parse(tool, sandbox.exec(argv, timeout_s=timeout_s, stdin=stdin, log=log), kind, timeout_s)
+    stdin = None if task is None else _stdin(task)
+    return parse_report(tool, sandbox.exec(argv, timeout_s=timeout_s, stdin=stdin, log=log), kind, timeout_s)
 
 
-def _parse(tool: str, result: ExecResult, kind: type[R], timeout_s: float) -> R:
+def _stdin(task: Task) -> bytes:
+    return json.dumps({"model_py": task.text}).encode("ascii")
+
+
+def parse_report(tool: str, result: ExecResult, kind: type[R], timeout_s: float) -> R:
+    """What a tool that has ended printed. Raises NoReport."""
     stderr = result.stderr.text()[-STDERR_CHARS:]
     if result.status != "exited":
         what = f"took longer than {timeout_s:.0f} s" if result.status == "timeout" else "ran out of memory"

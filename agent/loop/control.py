@@ -45,7 +45,9 @@ class Operator(Protocol):
 
 
 class Listener(Protocol):
-    """Told of every event right after it is on disk, and of what is going on; called from the episode's thread."""
+    """Told of every event right after it is on disk, and of what is going on; called from the episode's thread, or
+    from the one that judges while that one waits for it.
+    """
 
     def on_event(self, event: Event) -> None: ...
 

@@ -7,6 +7,7 @@ owns the policy (the graph here, a trainer in agent/environments) plays between 
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -29,13 +30,14 @@ from agent.loop.opening import Seed, first_messages, keep_seed, lay_out, opening
 from agent.loop.play import play
 from agent.loop.result import EpisodeResult, reward_of
 from agent.loop.session import Log, Session
+from agent.loop.standby import Reserve, Standby
 from agent.loop.steps import recover, redo
 from agent.loop.waiting import Interrupted, leased, wait_for_sandboxes
 from agent.loop.window import Window, fitted
 from agent.loop.workbench import LOGS, Workbench
 from agent.sandbox.base import Mount, Sandbox
 from agent.sandbox.labels import RUN
-from agent.sandbox.open import open_sandbox, pinned
+from agent.sandbox.open import choose_kind, open_sandbox, pinned
 from agent.tasks.task import Task
 from agent.trajectory.events import MessageEvent, Resumed, RunEnd, RunStart, StopReason
 from agent.trajectory.folder import RunFolder
@@ -184,14 +186,16 @@ class Episode:
         """Everything that acting needs: workspace, warm cache, sandbox. Raises TaskError, SandboxError, JudgeError."""
         self.seed = keep_seed(self.folder, seed if self.log.ledger.started is None else None)
         self._pin()
-        sandbox = self._open_sandbox()
+        cache = self._ready_cache()
+        reserve = self._reserve(cache)
+        sandbox = self._open_sandbox(cache, reserve)
         self._sandboxes.callback(sandbox.close)
         return Session(
             config=self.config,
             folder=self.folder,
             log=self.log,
             backend=self.backend,
-            bench=Workbench(sandbox, self.task, self.rules, self.config.limits, self.folder.logs),
+            bench=Workbench(sandbox, self.task, self.rules, self.config.limits, self.folder.logs, reserve),
             listener=self.listener,
             operator=self.operator,
             controls=self.controls,
@@ -240,13 +244,29 @@ class Episode:
         sandbox = pinned(self.config.sandbox, target=self.rules.target)
         self.config = self.config.model_copy(update={"sandbox": sandbox})
 
-    def _open_sandbox(self) -> Sandbox:
+    def _ready_cache(self) -> Path:
         if self.log.ledger.started is None:
             self._status("preparing", "inspecting the task")
             wait_for_sandboxes(lambda opened: inspect(self.config, self.task, opened=opened), leave=self._leaving)
             lay_out(self.folder.workspace, self.task, seed=self.seed)
         self._status("preparing", "warming the cache")
-        cache = wait_for_sandboxes(lambda opened: warm(self.config, self.task, opened=opened), leave=self._leaving)
+        return wait_for_sandboxes(lambda opened: warm(self.config, self.task, opened=opened), leave=self._leaving)
+
+    def _reserve(self, cache: Path) -> Reserve | None:
+        """None where a tool beside the sandbox would be within reach of what runs in it."""
+        kind = choose_kind(self.config.sandbox, target=self.rules.target)
+        if kind == "none":
+            return None
+        spare = getattr(self.device, "spare", lambda: None)()
+
+        def start(builds: Path) -> Standby:
+            return Standby(self.config, self.task, self.rules, cache=cache, builds=builds, spare=spare)
+
+        reserve = Reserve(self.folder.workspace, start if self.config.sandbox.standby else None)
+        self._sandboxes.callback(reserve.close)
+        return reserve
+
+    def _open_sandbox(self, cache: Path, reserve: Reserve | None) -> Sandbox:
         self._status("preparing", "starting the sandbox")
         spec = episode_spec(
             self.config,
@@ -254,6 +274,7 @@ class Episode:
             workspace=self.folder.workspace,
             cache=cache,
             mounts=(Mount(self.folder.logs, LOGS),),
+            builds=reserve.builds if reserve else None,
             labels={RUN: self.folder.run_id},
         )
         return open_sandbox(self.config.sandbox, spec, target=self.rules.target)

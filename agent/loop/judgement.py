@@ -1,14 +1,14 @@
 """The end of an episode: the workspace as it was left and the best submission are judged, in fresh sandboxes."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from agent.config import Config
 from agent.errors import JudgeError, RecordError, SandboxError
-from agent.judging.judge import judge_submission
+from agent.judging.judge import Lease, judge_submission
 from agent.judging.reports import Verdict
 from agent.loop.keeping import submission_sha256
 from agent.loop.ledger import Ledger
@@ -21,7 +21,6 @@ from agent.trajectory.folder import RunFolder
 
 Subject = Literal["final", "best"]
 NOTHING: Final = ""
-Lease = Callable[[], AbstractContextManager[Mapping[str, str] | None]]
 
 
 @dataclass
@@ -52,7 +51,8 @@ def judge_run(
 ) -> Judgement:
     """Judge best and final, once where they are the same; verdicts that the log holds already are taken from there.
 
-    `lease` is held while something is really built and timed, not for a workspace that holds no submission.
+    `lease` is held while something is really timed, not for a workspace that holds no submission; the thread that
+    judges enters it.
 
     Raises Interrupted soon after `leave` turns true; the log then holds what was judged until then.
     """
@@ -65,8 +65,8 @@ def judge_run(
             sha256 = submission_sha256(path) or NOTHING
             if sha256 not in known:
                 tool_log = None if disk_full else folder.logs / f"judge-{subject}.log"
-                with lease() if sha256 != NOTHING else nullcontext() as variables:
-                    known[sha256] = _judge(config, task, path, tool_log, leave, variables)
+                held = lease if sha256 != NOTHING else nullcontext
+                known[sha256] = _judge(config, task, path, tool_log, leave, held)
         except (JudgeError, SandboxError, OSError) as error:
             judgement.errors.append(f"{subject}: {error}")
             continue
@@ -105,10 +105,10 @@ def _judge(
     path: Path,
     log: Path | None,
     leave: Callable[[], bool],
-    variables: Mapping[str, str] | None,
+    lease: Lease,
 ) -> Verdict:
     return wait_for_sandboxes(
-        lambda opened: judge_submission(config, task, path, log=log, opened=opened, variables=variables or {}),
+        lambda opened: judge_submission(config, task, path, log=log, opened=opened, lease=lease),
         leave=leave,
     )
 

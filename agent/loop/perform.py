@@ -1,5 +1,6 @@
 """Executes one valid action in the sandbox and says what came of it, in words for the model and as data for the log."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +11,10 @@ from agent.judging.tool_runs import NoReport, run_build, run_inspection, run_pro
 from agent.loop.actions import GPU_ACTIONS, Action, Bash, EditFile, Inspect, Sanitize, WriteFile
 from agent.loop.device_time import device_time
 from agent.loop.files import edit_file, write_file
+from agent.loop.limits import SHORTEST_COMMAND_S
 from agent.loop.observations import excerpt, excerpt_text
 from agent.loop.prompts import render
+from agent.loop.standby import Wanted
 from agent.loop.workbench import LOGS, ObservationStatus, Outcome, Workbench
 from agent.sandbox.base import ExecResult
 
@@ -58,6 +61,8 @@ def run_tool(bench: Workbench, action: Action, *, timeout_s: float, log_name: st
     log, name = bench.logs / log_name, action.name
     if name in GPU_ACTIONS and bench.rules.target != "cuda":
         return Outcome(render("gpu_only", name=name), "failed")
+    if bench.reserve is not None and name not in GPU_ACTIONS:
+        bench.reserve.wanted = True
     try:
         report = _tool(bench, action, timeout_s, log)()
     except NoReport as error:
@@ -95,8 +100,26 @@ def _tool(bench: Workbench, action: Action, timeout_s: float, log: Path) -> Call
         return lambda: run_inspection(
             bench.sandbox, bench.task, counters=asked.counters, code=asked.code, timeout_s=timeout_s, log=log
         )
+    return lambda: _checked(bench, action, timeout_s, log)
+
+
+def _checked(bench: Workbench, action: Action, timeout_s: float, log: Path) -> Report:
+    """By the tool that stands by, else by one that begins now."""
+    began = time.monotonic()
+    if bench.reserve is not None:
+        wanted: Wanted = "verify" if action.name == "verify" else "profile"
+        report = bench.reserve.serve(wanted, variables=bench.variables, timeout_s=timeout_s, log=log)
+        if report is not None:
+            return report
+        timeout_s = max(SHORTEST_COMMAND_S, timeout_s - (time.monotonic() - began))
     run: Callable[..., Report] = run_verify if action.name == "verify" else run_profile
-    return lambda: run(bench.sandbox, bench.task, bench.rules, timeout_s=timeout_s, log=log)
+    return run(bench.sandbox, bench.task, bench.rules, timeout_s=timeout_s, log=log)
+
+
+def build_ahead(bench: Workbench, *, timeout_s: float) -> None:
+    """Compile what a check will need, before a device is waited for; what is wrong with it the check will say."""
+    with contextlib.suppress(NoReport):
+        run_build(bench.sandbox, target=bench.rules.target, timeout_s=timeout_s)
 
 
 def _command_status(result: ExecResult) -> ObservationStatus:

@@ -21,7 +21,7 @@ from agent.loop.files import content_sha256, resume_edit
 from agent.loop.keeping import keep_submission, kept_in_view, submission_sha256, weakest_speedup
 from agent.loop.limits import check, command_timeout_s, nearly_spent, remaining_s
 from agent.loop.observations import excerpt_text
-from agent.loop.perform import perform
+from agent.loop.perform import build_ahead, perform
 from agent.loop.prompts import render
 from agent.loop.session import Session
 from agent.loop.waiting import Interrupted, OutOfTime, wait_for
@@ -123,6 +123,8 @@ def act(session: Session) -> None:
         before_sha256=_before(session, parsed),
     )
     _execute(session, call, parsed)
+    if session.bench.reserve is not None and next_phase(session) == "think":
+        session.bench.reserve.prepare()
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,8 @@ def _execute(session: Session, call: ToolCall, action: Action) -> None:
 def _perform(session: Session, action: Action) -> Outcome:
     if not _measures(session, action):
         return _run(session, action)
+    if session.device is not None and session.bench.rules.target == "cuda" and action.name in ("verify", "profile"):
+        _build_ahead(session)
     with session.leased() as lease:
         return replace(_run(session, action, lease.variables), device_wait_s=lease.waited_s)
 
@@ -254,7 +258,22 @@ def _run(session: Session, action: Action, variables: Mapping[str, str] | None =
     return wait_for(
         lambda: perform(bench, action, timeout_s=timeout_s, log_name=log_name),
         leave=lambda: session.controls.leaving,
-        give_up=session.bench.sandbox.close,
+        give_up=session.bench.abandon,
+    )
+
+
+def _build_ahead(session: Session) -> None:
+    timeout_s = command_timeout_s(
+        session.config.limits,
+        session.clock.elapsed_s(),
+        wanted_s=None,
+        most_s=session.config.limits.tool_timeout_s,
+    )
+    session.status("acting", "building")
+    wait_for(
+        lambda: build_ahead(session.bench, timeout_s=timeout_s),
+        leave=lambda: session.controls.leaving,
+        give_up=session.bench.abandon,
     )
 
 

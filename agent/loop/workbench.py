@@ -1,12 +1,13 @@
 """What an action works with, and what comes of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from agent.config import LimitsConfig
 from agent.judging.tool_runs import Rules
+from agent.loop.standby import Reserve
 from agent.sandbox.base import Sandbox
 from agent.sandbox.variables import WithVariables
 from agent.tasks.task import Task
@@ -26,10 +27,22 @@ class Workbench:
     rules: Rules
     limits: LimitsConfig
     logs: Path
+    reserve: Reserve | None = None
+    """Builds that are shared with tools which stand by; None where there is but the sandbox."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Which device is held for what runs now."""
 
     def told(self, variables: Mapping[str, str]) -> "Workbench":
         """The same, with these environment variables for every command."""
-        return replace(self, sandbox=WithVariables(self.sandbox, variables)) if variables else self
+        if not variables:
+            return self
+        return replace(self, sandbox=WithVariables(self.sandbox, variables), variables=variables)
+
+    def abandon(self) -> None:
+        """End whatever runs; from any thread."""
+        if self.reserve is not None:
+            self.reserve.abandon()
+        self.sandbox.close()
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def _judged(config: Config, task: Task, submission: Path, *, json: bool) -> Verd
     with contextlib.ExitStack() as stack:
         if not json and console.is_terminal:
             stack.enter_context(console.status(f"judging {task.name}"))
-        return judge_submission(config, task, submission, variables=stack.enter_context(_device(config)))
+        return judge_submission(config, task, submission, lease=lambda: _device(config))
 
 
 def _device(config: Config) -> AbstractContextManager[Mapping[str, str]]:

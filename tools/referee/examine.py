@@ -2,6 +2,7 @@
 reason.
 """
 
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class Findings:
 
     reasons: list[dict[str, str]] = field(default_factory=list)
     status: str = "error"  # passed, rejected, error
+    timed: bool = False
     correct: bool | None = None
     times: samples.Times | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -48,21 +50,28 @@ class Findings:
 
 
 def examine(options: Options, session: Session, *, timed: bool, budget_s: float) -> Findings:
-    """Run all stages; nothing that happens leaves here as an exception."""
+    """Run all stages; nothing that happens leaves here as an exception.
+
+    Where the submission is awaited, its signal may ask for less than `timed`: to be verified only.
+    """
     # One thread: parallel regions in this process would only wait for the workers' and slow them down.
     torch.set_num_threads(1)
     findings = Findings()
     started = time.monotonic()
     trial: Trial | None = None
-    about = machine.Asked(options.target)
+    about: machine.Asked | None = None
     try:
-        if options.awaited is None:
+        if "submission" not in options.awaited:
             session.begin()  # it is built beside what follows
+        session.await_device()
+        about = machine.Asked(options.target)
         ground = _prepare(options, session, timed=timed)
-        if options.awaited is not None:
-            session.await_submission()
+        if "submission" in options.awaited:
+            timed = session.await_submission() != "verify" and timed
             started = time.monotonic()
             session.begin()
+            ground = _renewed(ground)
+        findings.timed = timed
         trial = _load(options, session, ground)
         _blaming(trial, lambda: correctness.check(trial))
         session.mark("correctness")
@@ -90,7 +99,7 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
     if session.primer is not None:
         session.primer.give_up()
     session.mark("end")
-    findings.device = about.result()
+    findings.device = {} if about is None else about.result()
     findings.build = session.build_report
     findings.submission_sha256 = session.submission_sha256
     findings.evidence = evidence.collect(session, trial, findings.times)
@@ -118,16 +127,28 @@ def _prepare(options: Options, session: Session, *, timed: bool) -> Ground:
     probe = _on_gpu(options)
     try:
         oracle, summary = session.start_oracle(seed=construct)
+        yardstick = session.start_yardstick(summary["state"]) if options.policy == "strict" else None
         baselines = {}
-        if timed:
+        if timed and not _only_verified(session):
             baselines["eager"] = session.start_baseline("eager", seed=construct, compiled=False)
             baselines["compile"] = session.start_baseline("compile", seed=construct, compiled=True)
             session.primer = timing.Primer(oracle, baselines["compile"], seeds=seeds)
-        yardstick = session.start_yardstick(summary["state"]) if options.policy == "strict" else None
         still = probe is None or _settled(session, probe)
     except WorkerFailure as failure:
         raise blame(failure, trusted=True) from failure
     return Ground(seeds, construct, oracle, summary, baselines, yardstick, probe, still)
+
+
+def _only_verified(session: Session) -> bool:
+    """Whether the awaited submission is there already, and need not be timed."""
+    awaited = "submission" in session.options.awaited and session.signals.has_come("submission")
+    return awaited and session.signals.read("submission").get("tool") == "verify"
+
+
+def _renewed(ground: Ground) -> Ground:
+    """After a wait that may have been long: secrets that are younger than the submission, and a look at the GPU."""
+    still = ground.probe is None or ground.probe.is_quiet()
+    return dataclasses.replace(ground, seeds=Seeds(), quiet=still)
 
 
 def _load(options: Options, session: Session, ground: Ground) -> Trial:

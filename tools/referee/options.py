@@ -23,7 +23,8 @@ class Options:
     reward: str
     baseline: str
     text: str
-    awaited: Path | None = None  # the submission is there once this file exists; until then everything else is done
+    signals: Path | None = None  # files in it say what has come; see waiting.py
+    awaited: tuple[str, ...] = ()  # of device and submission, those that are not there yet
 
     @property
     def task_sha256(self) -> str:
@@ -45,10 +46,18 @@ def read_options(tool: str, *, budget_s: float) -> Options:
     parser.add_argument(
         "--baseline", choices=("default", "max-autotune"), default="default", help="mode of torch.compile"
     )
+    parser.add_argument("--signals", type=Path, help="folder in which files say that what is awaited has come")
     parser.add_argument(
-        "--await", dest="awaited", type=Path, help="prepare, then wait for this file before the workspace is looked at"
+        "--await",
+        dest="awaited",
+        action="append",
+        choices=("device", "submission"),
+        default=[],
+        help="do what can be done without it, then wait for a file of this name in --signals; may be repeated",
     )
     flags = parser.parse_args()
+    if flags.awaited and flags.signals is None:
+        parser.error("--await needs --signals")
     try:
         text = json.loads(sys.stdin.buffer.read(TEXT_LIMIT))["model_py"]
         if not isinstance(text, str):
@@ -65,5 +74,6 @@ def read_options(tool: str, *, budget_s: float) -> Options:
         reward=flags.reward,
         baseline=flags.baseline,
         text=text,
-        awaited=flags.awaited,
+        signals=flags.signals,
+        awaited=tuple(flags.awaited),
     )

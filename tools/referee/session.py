@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import symbols
+from building import device
 
-from referee import freeze, quota, staging
+from referee import freeze, quota, staging, waiting
 from referee.launch import Nursery, Worker, WorkerFailure
 from referee.options import Options
 from referee.outcome import Rejected, Unjudgeable
@@ -22,7 +23,6 @@ if TYPE_CHECKING:  # it imports torch, which this module must not wait for
 LOAD_LIMIT_S: Final = 300.0
 TASK_LIMIT_S: Final = 120.0
 COMPILE_LIMIT_S: Final = 600.0
-AWAIT_LIMIT_S: Final = 3600.0
 FILE_BYTES: Final = 4 << 30
 SPARE_BYTES: Final = 4 << 30
 
@@ -45,18 +45,33 @@ class Session:
         self.started = time.monotonic()
         self.marks: dict[str, float] = {}
         self.primer: Primer | None = None
+        self.signals = waiting.Signals.of(options)
+        self.variables: dict[str, str] = {}
         self._staged = self.folder / "submission"
         self._builder: threading.Thread | None = None
+        self._capability: str | None = None
         self._trouble: Exception | None = None
 
-    def await_submission(self) -> None:
-        """Whoever fills the workspace makes the awaited file last."""
-        deadline = time.monotonic() + AWAIT_LIMIT_S
-        while self.options.awaited is not None and not self.options.awaited.exists():
-            if time.monotonic() > deadline:
-                raise Unjudgeable("runtime.referee_await", f"no submission came within {AWAIT_LIMIT_S:.0f} s")
-            time.sleep(0.005)
+    def await_submission(self) -> str:
+        """Whoever fills the workspace makes the awaited file last; the tool that it names."""
+        self.signals.tell("prepared")
+        wanted = str(self.signals.wait("submission").get("tool", ""))
         self.mark("awaited")
+        return wanted
+
+    def await_device(self) -> None:
+        """Nothing is done on a device before it is ours; what is to be built is built until then."""
+        if "device" not in self.options.awaited:
+            return
+        self.nursery.wait()
+        if self._builder is not None:
+            self.check_built()  # what does not build needs no device
+        self.signals.tell("idle")
+        self.variables = waiting.variables(self.signals.wait("device"))
+        os.environ.update(self.variables)
+        self.mark("device")
+        if self._builder is not None and self._capability != _capability(self.options.target):
+            self._start_builder()  # compiled for another GPU than the one that it is now
 
     def begin(self) -> None:
         """Stage the submission and build it meanwhile; building runs no code of it."""
@@ -68,6 +83,10 @@ class Session:
             self.submission_sha256 = staging.stage(self.options.workspace, self._staged)
         except WorkerFailure as failure:
             raise Rejected(failure.kind, failure.detail) from failure
+        self._start_builder()
+
+    def _start_builder(self) -> None:
+        self._capability = _capability(self.options.target)
         self._builder = threading.Thread(target=self._build, daemon=True)
         self._builder.start()
 
@@ -87,21 +106,28 @@ class Session:
         except Exception as error:
             self._trouble = error
 
-    def built(self) -> Path | None:
-        """The folder with the fresh module, None for a single-file submission."""
+    def check_built(self) -> None:
+        """Waits for the build; raises where it failed."""
         assert self._builder is not None
         self._builder.join()
         self.mark("build")
         if self._trouble is not None:
             raise Unjudgeable("build.tool", f"the build could not run: {self._trouble}")
         report = self.build_report
-        if report is None or report["status"] == "no_sources":
-            return None
+        if report is None:
+            return
         reasons = report["reasons"] or [{"code": "build.failed", "detail": "the build failed"}]
         if report["status"] == "failed":
             raise Rejected(reasons[0]["code"], reasons[0]["detail"])
         if report["status"] == "error":
             raise Unjudgeable(reasons[0]["code"], reasons[0]["detail"])
+
+    def built(self) -> Path | None:
+        """The folder with the fresh module, None for a single-file submission."""
+        self.check_built()
+        report = self.build_report
+        if report is None or report["status"] == "no_sources":
+            return None
         folder = staging.own_module_folder(report["module"], self.folder / "module")
         # Now, while the file is what the build made of the sources: later the submission can write it.
         self.module = staging.OwnModule.of(folder / Path(report["module"]).name)
@@ -188,6 +214,7 @@ class Session:
             "CUDA_CACHE_PATH": str(home / "cuda"),
             "USER": "judge",
             "LOGNAME": "judge",
+            **self.variables,
             **extra,
         }
         reply = worker.call(
@@ -222,6 +249,10 @@ class Session:
         freeze.kill_all(os.getpid(), known=[], free=[])
         with contextlib.suppress(RecursionError):  # a submission can nest folders deeply
             shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _capability(target: str) -> str | None:
+    return device.compute_capability() if target == "cuda" else None
 
 
 def _memory_limit() -> int:

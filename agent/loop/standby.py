@@ -1,0 +1,243 @@
+"""A tool that stands by while the model thinks: torch imported, oracle and baselines ready, waiting for a submission.
+
+Covers: it runs in a fresh sandbox of its own, which no command of the model enters, and serves one submission, which
+the host copies into it; its seeds are drawn after that. Trouble of any kind gives no report: the action then runs as it
+would without it, so that nothing is scored that a cold run would not score. It never gives a verdict. Not covered: the
+folder of builds is shared with the episode's sandbox, whose commands may write there, as they may where verify and
+profile run without this.
+"""
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final, Literal
+
+from agent.config import Config
+from agent.errors import AgentError
+from agent.judging.ahead import Ahead, Signals
+from agent.judging.reports import ProfileReport, VerifyReport
+from agent.judging.sandboxes import standing_sandbox
+from agent.judging.submission import prepare_workspace
+from agent.judging.tool_runs import NoReport, Rules, parse_report, run_standby
+from agent.loop.waiting import Interrupted
+from agent.sandbox.base import ExecResult, Sandbox
+from agent.sandbox.mounts import remove_tree
+from agent.sandbox.scratch import make_scratch
+from agent.sandbox.snapshot import SnapshotError
+from agent.tasks.task import Task
+
+Wanted = Literal["verify", "profile"]
+Spare = Callable[[Callable[[], bool]], AbstractContextManager[Mapping[str, str]]]
+"""Holds the only device there is; asks its argument whether to give up."""
+LEAST_MEMORY_BYTES: Final = 3 << 30
+"""What the machine must have to spare: five processes with torch in them share most of their memory."""
+CLOSING_S: Final = 30.0
+_places = threading.BoundedSemaphore(max(1, (os.cpu_count() or 2) // 2))
+"""With more episodes than cores the time of the cores is what is short, and memory after it."""
+
+
+class NotStanding(Exception):
+    """There is no report, and nothing is known about the submission: run the tool itself."""
+
+
+class Standby:
+    """One tool. It starts in a thread; `serve` may be called once, `close` at any time and from any thread."""
+
+    def __init__(
+        self, config: Config, task: Task, rules: Rules, *, cache: Path, builds: Path, spare: Spare | None = None
+    ) -> None:
+        """Raises SandboxError where its folder cannot be made."""
+        self._config, self._task, self._rules, self._cache, self._builds = config, task, rules, cache, builds
+        self._folder = make_scratch({})
+        self._handed = self._folder / "handed"
+        self._log = self._folder / "standby.log"
+        self.signals = Signals(self._folder / "signals")
+        for path in (self._handed, self.signals.folder):
+            path.mkdir()
+            path.chmod(0o755)
+        self._sandbox: Sandbox | None = None
+        self._closed, self._released = threading.Event(), threading.Event()
+        self._taken = False
+        self._told: Mapping[str, str] | None = None
+        self._work = Ahead[ExecResult](self._run)
+        self._preparation = Ahead[None](lambda _: self._prepare(spare)) if spare and rules.target == "cuda" else None
+
+    @property
+    def stands(self) -> bool:
+        """Whether it can still be given a submission."""
+        return not (self._taken or self._closed.is_set() or self._work.is_known)
+
+    def serve(
+        self, wanted: Wanted, submission: Path, *, variables: Mapping[str, str], timeout_s: float, log: Path
+    ) -> VerifyReport | ProfileReport:
+        """The report on a workspace folder; `variables` say which GPU is held. Raises NotStanding, NoReport (as a tool
+        that ran out of time or memory does).
+        """
+        if not self.stands:
+            raise NotStanding
+        self._taken = True
+        try:
+            prepare_workspace(submission, self._handed / "submission")
+            self._tell_device(variables)
+            self.signals.tell("submission", {"tool": wanted})
+            result = self._work.result(timeout_s=timeout_s, give_up=self.close)
+        except TimeoutError as error:
+            self._keep_log(log)
+            raise NoReport(f"{wanted} {error}", status="timeout", stderr_tail="") from error
+        except (AgentError, SnapshotError, OSError) as error:
+            raise NotStanding from error
+        self._keep_log(log)
+        return _report(wanted, result, timeout_s)
+
+    def close(self) -> None:
+        """At once; `join` waits until nothing of it is left."""
+        self._closed.set()
+        self._released.set()
+        if (sandbox := self._sandbox) is not None and not self._work.is_known:
+            threading.Thread(target=sandbox.close, daemon=True).start()
+
+    def join(self) -> None:
+        self._work.join(timeout_s=CLOSING_S)
+
+    @property
+    def is_gone(self) -> bool:
+        return not self._folder.exists()
+
+    def _run(self, tell: Callable[[ExecResult], None]) -> None:
+        awaited = ("device", "submission") if self._rules.target == "cuda" else ("submission",)
+        try:
+            with standing_sandbox(
+                self._config,
+                target=self._rules.target,
+                workspace=self._handed,
+                cache=self._cache,
+                builds=self._builds,
+                mounts=(self.signals.mount,),
+                opened=self._opened,
+            ) as sandbox:
+                tell(run_standby(sandbox, self._task, self._rules, awaited=awaited, log=self._log))
+            self._released.wait(CLOSING_S)  # the log is still to be copied
+        finally:
+            remove_tree(self._folder)
+
+    def _opened(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        if self._closed.is_set():
+            sandbox.close()
+
+    def _prepare(self, spare: Spare) -> None:
+        """Oracle and baselines take their places on the only GPU while nobody else measures on it."""
+        if not self._work.wait_until(lambda: self.signals.has("idle")):
+            return
+        with contextlib.suppress(Interrupted, AgentError), spare(lambda: not self.stands) as variables:
+            if self.stands:
+                self._told = variables
+                self.signals.tell("device", variables)
+                self._work.wait_until(lambda: self.signals.has("prepared") or not self.stands)
+
+    def _tell_device(self, variables: Mapping[str, str]) -> None:
+        if self._rules.target != "cuda":
+            return
+        if self._preparation is not None:
+            self._preparation.wait_until(lambda: False)
+        if self._told is None:
+            self.signals.tell("device", variables)
+        elif dict(self._told) != dict(variables):
+            raise OSError("it was prepared on another GPU")
+
+    def _keep_log(self, log: Path) -> None:
+        with contextlib.suppress(OSError):
+            shutil.copyfile(self._log, log)
+        self._released.set()
+
+
+def _report(wanted: Wanted, result: ExecResult, timeout_s: float) -> VerifyReport | ProfileReport:
+    def parsed() -> VerifyReport | ProfileReport:
+        if wanted == "verify":
+            return parse_report(wanted, result, VerifyReport, timeout_s)
+        return parse_report(wanted, result, ProfileReport, timeout_s)
+
+    if result.status == "oom":
+        return parsed()  # raises what a tool without a stand-by would
+    try:
+        report = parsed()
+    except NoReport as error:
+        raise NotStanding from error
+    if report.status == "error":
+        raise NotStanding
+    return report
+
+
+class Reserve:
+    """The episode's folder of builds, and the tool that stands by for it, if one does."""
+
+    def __init__(self, workspace: Path, start: Callable[[Path], Standby] | None) -> None:
+        """`start` gets the folder of builds; None: nothing ever stands by. Raises SandboxError (disk full)."""
+        self._workspace = workspace
+        self._start = start
+        self._scratch = make_scratch({})
+        self._current: Standby | None = None
+        self._leaving: list[Standby] = []
+        self._has_place = False
+        self.builds = self._scratch / "builds"
+        self.builds.mkdir()
+        self.builds.chmod(0o755)
+        self.wanted = False
+
+    def prepare(self) -> None:
+        """Start one, where the tools are in use and this machine has room for it."""
+        if self._start is None or not self.wanted or (self._current is not None and self._current.stands):
+            return
+        self._drop()
+        if _spare_memory_bytes() < LEAST_MEMORY_BYTES or not _places.acquire(blocking=False):
+            return
+        self._has_place = True
+        try:
+            self._current = self._start(self.builds)
+        except AgentError:
+            self._drop()
+
+    def serve(
+        self, wanted: Wanted, *, variables: Mapping[str, str], timeout_s: float, log: Path
+    ) -> VerifyReport | ProfileReport | None:
+        """None where none stands by, or where it has fallen over. Raises NoReport."""
+        if self._current is None:
+            return None
+        try:
+            return self._current.serve(wanted, self._workspace, variables=variables, timeout_s=timeout_s, log=log)
+        except NotStanding:
+            return None
+        finally:
+            self._drop()
+
+    def abandon(self) -> None:
+        """End what runs; from any thread."""
+        if (current := self._current) is not None:
+            current.close()
+
+    def close(self) -> None:
+        self._drop()
+        for standby in self._leaving:
+            standby.join()
+        remove_tree(self._scratch)
+
+    def _drop(self) -> None:
+        current, self._current = self._current, None
+        if current is not None:
+            current.close()
+            self._leaving = [standby for standby in self._leaving if not standby.is_gone] + [current]
+        if self._has_place:
+            self._has_place = False
+            _places.release()
+
+
+def _spare_memory_bytes() -> int:
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) << 10
+    return 0

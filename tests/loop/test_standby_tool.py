@@ -1,0 +1,150 @@
+"""A tool that stands by: for one submission, gone without a trace afterwards; its trouble scores nothing."""
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from agent.config import Config, load_config
+from agent.judging.cache import warm
+from agent.judging.reports import ProfileReport, VerifyReport
+from agent.judging.tool_runs import NoReport, Rules
+from agent.loop.standby import Reserve, Standby, Wanted
+from agent.sandbox.open import check_bubblewrap
+from agent.tasks.task import load_task
+
+TASK = load_task(Path(__file__).parent / "gelu" / "model.py")
+GOOD = TASK.text.split("def get_inputs")[0].replace("class Model", "class ModelNew")
+pytestmark = [pytest.mark.bubblewrap, pytest.mark.torch]
+Make = Callable[..., Reserve]
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    report = check_bubblewrap(Config().sandbox)
+    if not report.usable:
+        pytest.skip(f"bubblewrap cannot be used here: {report.detail}")
+    return load_config(settings=["sandbox.kind=bubblewrap", "judge.target=cpu", "judge.policy=open"])
+
+
+@pytest.fixture
+def make(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Everything that a stand-by leaves anywhere would be left below tmp_path/scratch."""
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "workspace").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    monkeypatch.setattr("agent.loop.standby.LEAST_MEMORY_BYTES", 0)
+    cache = warm(config, TASK)
+    with ExitStack() as stack:
+
+        def reserve() -> Reserve:
+            def start(builds: Path) -> Standby:
+                return Standby(config, TASK, Rules.of(config.judge, target="cpu"), cache=cache, builds=builds)
+
+            made = Reserve(tmp_path / "workspace", start)
+            stack.callback(made.close)
+            made.wanted = True
+            return made
+
+        yield reserve
+
+
+def served(
+    reserve: Reserve, wanted: Wanted, folder: Path, *, timeout_s: float = 300
+) -> VerifyReport | ProfileReport | None:
+    return reserve.serve(wanted, variables={}, timeout_s=timeout_s, log=folder / f"{wanted}.log")
+
+
+def prepared(reserve: Reserve) -> Standby:
+    reserve.prepare()
+    standby = reserve._current
+    assert standby is not None
+    deadline = time.monotonic() + 300
+    while not standby.signals.has("prepared"):
+        assert standby.stands and time.monotonic() < deadline
+        time.sleep(0.05)
+    return standby
+
+
+def processes(word: str) -> list[int]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                line = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if word.encode() in line and b"standby.py" in line:
+                found.append(int(folder.name))
+    return found
+
+
+def test_what_stands_by_serves_one_submission_and_leaves_nothing(make: Make, tmp_path: Path) -> None:
+    reserve = make()
+    standby = prepared(reserve)
+    assert processes(str(tmp_path))
+    (tmp_path / "workspace/model_new.py").write_text(GOOD)
+    report = served(reserve, "verify", tmp_path)
+    assert report is not None and (report.tool, report.status) == ("verify", "verified")
+    assert report.evidence["marks_s"]["oracle"] < report.evidence["marks_s"]["awaited"]
+    assert (tmp_path / "verify.log").exists()
+    assert not standby.stands
+    assert served(reserve, "verify", tmp_path) is None
+    reserve.close()
+    assert not processes(str(tmp_path))
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_a_wrong_submission_is_rejected_as_ever(make: Make, tmp_path: Path) -> None:
+    reserve = make()
+    reserve.prepare()  # nobody waits until it is ready
+    (tmp_path / "workspace/model_new.py").write_text("class ModelNew:\n    pass\n")
+    report = served(reserve, "verify", tmp_path)
+    assert report is not None and report.status == "rejected"
+    assert report.reasons[0].code.startswith("load.")
+
+
+def test_one_that_was_killed_scores_nothing_and_another_takes_its_place(make: Make, tmp_path: Path) -> None:
+    reserve = make()
+    killed = prepared(reserve)
+    for pid in processes(str(tmp_path)):
+        os.kill(pid, signal.SIGKILL)
+    (tmp_path / "workspace/model_new.py").write_text(GOOD)
+    assert served(reserve, "verify", tmp_path) is None
+    reserve.prepare()
+    assert reserve._current is not None and reserve._current is not killed and reserve._current.stands
+
+
+def test_what_takes_too_long_is_ended_and_said(make: Make, tmp_path: Path) -> None:
+    reserve = make()
+    prepared(reserve)
+    (tmp_path / "workspace/model_new.py").write_text("import time\ntime.sleep(600)\n")
+    with pytest.raises(NoReport, match="took longer than 1 s"):
+        served(reserve, "verify", tmp_path, timeout_s=1)
+    reserve.close()
+    assert not processes(str(tmp_path))
+
+
+def test_a_submission_that_cannot_be_copied_is_left_to_the_tool_itself(make: Make, tmp_path: Path) -> None:
+    reserve = make()
+    reserve.prepare()
+    (tmp_path / "workspace/model_new.py").symlink_to("/etc/passwd")
+    assert served(reserve, "verify", tmp_path) is None
+
+
+def test_nothing_stands_by_before_tools_are_used_nor_without_memory(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve = make()
+    reserve.wanted = False
+    reserve.prepare()
+    assert reserve._current is None
+    reserve.wanted = True
+    monkeypatch.setattr("agent.loop.standby.LEAST_MEMORY_BYTES", 1 << 60)
+    reserve.prepare()
+    assert reserve._current is None

@@ -1,0 +1,34 @@
+"""Verifies or times a submission that is not there yet: `python -I standby.py --workspace DIR --target cpu
+--signals DIR --await submission < {"model_py": …}`.
+
+Everything that the submission has no part in is done before it comes. The file `submission` in the folder of signals
+says which of the two is wanted; the report is that of verify.py or profiling.py.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from referee import launch, options, session
+
+
+def main() -> int:
+    asked = options.read_options("standby", budget_s=12.0)
+    launch.harden_referee()
+    # The workers' template imports torch while this process does the same below.
+    sitting = session.Session(asked, fresh_build=False)
+    from referee import examine, report
+
+    stdout = report.take_stdout()
+    try:
+        findings = examine.examine(asked, sitting, timed=True, budget_s=asked.budget_s)
+        tell = report.profile_report if findings.timed else report.verify_report
+        report.write(stdout, tell(asked, findings))
+    finally:
+        sitting.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
