@@ -1,38 +1,43 @@
 """`agent bench`: judges one submission per task of a suite, one after the other, and writes scores after each.
 
 Resumable: what was judged with the same submission, rules and judge is not judged again; what the judge could not say
-is. With a backend the episodes come first, as a collection below the output folder, which is resumable by itself.
+is. With a backend the episodes come first, as a collection below the output folder, which is resumable by itself. With
+--reference nothing is judged: baselines.py times the references.
 """
 
 import contextlib
 import hashlib
 import json as json_format
+import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from agent.batch.collect import CollectRequest, run_collect
 from agent.batch.leases import DevicePool
-from agent.bench import report
+from agent.bench import baselines, report
 from agent.bench.outcomes import MISSING, Outcome, Outcomes, judged, level_of, not_judged
-from agent.bench.submissions import FolderSource, ReferenceSource, RunsSource, Source, submission_sha256
+from agent.bench.submissions import FolderSource, RunsSource, Source, submission_sha256
 from agent.config import Config, default_files, expanded, load_config
 from agent.errors import EXIT_FASTER, EXIT_INFRASTRUCTURE, EXIT_NOT_FASTER, AgentError, ConfigError, TaskError
 from agent.judging.judge import judge_submission
 from agent.judging.reports import Reason
 from agent.judging.target import resolve_target
 from agent.judging.version import tools_sha256
+from agent.locks import locked
 from agent.sandbox.open import pinned
+from agent.tasks.candidates import Refusal
 from agent.tasks.sets import load_tasks
 from agent.tasks.task import Task
 from agent.trajectory.stored import find_runs
 from agent.ui.console import print_error, safe
 from agent.ui.preflight import check_sandbox, check_target
+
+LOCK: Final = ".bench.lock"
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class BenchRequest:
     levels: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     workers: int | None = None
+    limit: int = 0
+    budget_s: float = 0.0
     files: tuple[Path, ...] = ()
     settings: tuple[str, ...] = ()
     flags: Mapping[str, Any] = field(default_factory=dict)
@@ -54,29 +61,73 @@ class BenchRequest:
 
 
 def run_bench(request: BenchRequest) -> int:
-    """0 all tasks were judged, 1 some are unjudged, 3 none could be."""
+    """0 all tasks were judged, 1 some are unjudged, 3 none could be. With --reference: measured instead of judged."""
     config = _configuration(request)
-    tasks = _tasks(request)
+    tasks, refused = _tasks(request)
     folder = _made(request.output)
-    with contextlib.ExitStack() as stack:
-        source = _source(request, tasks, folder, stack)
-        outcomes = Outcomes(folder)
-        about = _about(config)
-        for task in tasks:
-            _one(config, task, source, outcomes, quiet=request.json)
-            report.write(folder, request.suite, _present(tasks, outcomes), about=about)
+    with _alone(folder):
+        if request.reference:
+            return _references(request, config, tasks, refused, folder)
+        return _submissions(request, config, tasks, refused, folder)
+
+
+def _references(
+    request: BenchRequest, config: Config, tasks: Sequence[Task], refused: Sequence[Refusal], folder: Path
+) -> int:
+    lanes = request.workers or max(1, (os.cpu_count() or 2) // 2)
+    with _device(config) as variables:
+        rows = baselines.measure(
+            config,
+            request.suite,
+            tasks,
+            folder,
+            lanes=lanes,
+            budget_s=request.budget_s,
+            variables=variables,
+            quiet=request.json,
+        )
+    if request.json:
+        data = baselines.summary(request.suite, tasks, rows)
+        data["no_task"] = [{"where": one.where, "code": one.code, "detail": one.detail} for one in refused]
+        sys.stdout.write(json_format.dumps(data) + "\n")
+    else:
+        sys.stdout.write(safe(baselines.markdown(request.suite, tasks, rows)) + f"\n{folder / baselines.TABLES}\n")
+    measured = sum(row.status == "measured" for row in rows)
+    return EXIT_FASTER if measured == len(tasks) else EXIT_NOT_FASTER if measured else EXIT_INFRASTRUCTURE
+
+
+def _submissions(
+    request: BenchRequest, config: Config, tasks: Sequence[Task], refused: Sequence[Refusal], folder: Path
+) -> int:
+    source = _source(request, tasks, folder)
+    outcomes = Outcomes(folder)
+    about = _about(config)
+    for task in tasks:
+        _one(config, task, source, outcomes, quiet=request.json)
+        report.write(folder, request.suite, _present(tasks, outcomes), about=about, refused=refused)
     present = _present(tasks, outcomes)
     if request.json:
-        sys.stdout.write(json_format.dumps(report.summary(request.suite, present, about=about)) + "\n")
+        data = report.summary(request.suite, present, about=about, refused=refused)
+        sys.stdout.write(json_format.dumps(data) + "\n")
     else:
-        sys.stdout.write(safe(report.markdown(request.suite, present, about=about)) + f"\n{folder / report.TABLES}\n")
+        text = report.markdown(request.suite, present, about=about, refused=refused)
+        sys.stdout.write(safe(text) + f"\n{folder / report.TABLES}\n")
     unjudged = sum(outcome.status == "error" for outcome in present)
     return EXIT_FASTER if not unjudged else EXIT_INFRASTRUCTURE if unjudged == len(present) else EXIT_NOT_FASTER
 
 
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Raises ConfigError where another bench works in this folder: both would judge, and write, the same."""
+    with locked(folder / LOCK) as held:
+        if held is None:
+            raise ConfigError(f"another bench works in {folder}", hint="wait for it, or choose another folder with -o")
+        yield
+
+
 def _configuration(request: BenchRequest) -> Config:
-    flags = {**request.flags, **({"judge.policy": "open"} if request.reference else {})}
-    config = load_config(files=(*default_files(Path.cwd()), *request.files), settings=request.settings, flags=flags)
+    files = (*default_files(Path.cwd()), *request.files)
+    config = load_config(files=files, settings=request.settings, flags=request.flags)
     target = resolve_target(config.judge)
     check_target(target)
     sandbox = pinned(config.sandbox, target=target)
@@ -85,7 +136,7 @@ def _configuration(request: BenchRequest) -> Config:
     return config.model_copy(update={"judge": judge, "sandbox": sandbox})
 
 
-def _tasks(request: BenchRequest) -> tuple[Task, ...]:
+def _tasks(request: BenchRequest) -> tuple[tuple[Task, ...], tuple[Refusal, ...]]:
     found = load_tasks(request.suite, names=request.names)
     for refusal in found.refused:
         print_error(ConfigError(f"{refusal.where} is no task ({refusal.code}): {refusal.detail}"))
@@ -94,7 +145,7 @@ def _tasks(request: BenchRequest) -> tuple[Task, ...]:
     if missing := wanted - {level_of(task.name) for task in tasks}:
         there = ", ".join(sorted({level_of(task.name) for task in found.tasks}))
         raise ConfigError(f"{request.suite} has no {', '.join(sorted(missing))}", hint=f"it has {there}")
-    return tasks
+    return tasks[: request.limit or None], found.refused
 
 
 def _made(output: Path) -> Path:
@@ -108,9 +159,7 @@ def _made(output: Path) -> Path:
     return folder
 
 
-def _source(request: BenchRequest, tasks: Sequence[Task], folder: Path, stack: contextlib.ExitStack) -> Source:
-    if request.reference:
-        return ReferenceSource(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-bench-"))))
+def _source(request: BenchRequest, tasks: Sequence[Task], folder: Path) -> Source:
     if request.submissions is not None:
         return FolderSource.of(request.submissions, tasks)
     return RunsSource(_episodes(request, tasks, folder / "episodes"))

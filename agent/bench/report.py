@@ -8,30 +8,38 @@ from typing import Any, Final
 from agent.bench.outcomes import Outcome
 from agent.bench.published import LEVELS, SOURCE, TABLE, Published
 from agent.bench.scores import BASELINES, THRESHOLDS, Score, score_all
+from agent.tasks.candidates import Refusal
 
 SUMMARY: Final = "summary.json"
 TABLES: Final = "summary.md"
 
 
-def summary(suite: str, outcomes: Sequence[Outcome], *, about: dict[str, Any]) -> dict[str, Any]:
+def summary(
+    suite: str, outcomes: Sequence[Outcome], *, about: dict[str, Any], refused: Sequence[Refusal] = ()
+) -> dict[str, Any]:
     return {
         "schema_version": 1,
         "suite": suite,
         "about": about,
         "scores": [score.as_dict() for score in score_all(outcomes)],
+        "no_task": [{"where": one.where, "code": one.code, "detail": one.detail} for one in refused],
         "outcomes": [outcome.model_dump(mode="json") for outcome in outcomes],
     }
 
 
-def write(folder: Path, suite: str, outcomes: Sequence[Outcome], *, about: dict[str, Any]) -> None:
-    _replace(folder / SUMMARY, json.dumps(summary(suite, outcomes, about=about), indent=1) + "\n")
-    _replace(folder / TABLES, markdown(suite, outcomes, about=about))
+def write(
+    folder: Path, suite: str, outcomes: Sequence[Outcome], *, about: dict[str, Any], refused: Sequence[Refusal] = ()
+) -> None:
+    data = summary(suite, outcomes, about=about, refused=refused)
+    replace_file(folder / SUMMARY, json.dumps(data, indent=1) + "\n")
+    replace_file(folder / TABLES, markdown(suite, outcomes, about=about, refused=refused))
 
 
-def markdown(suite: str, outcomes: Sequence[Outcome], *, about: dict[str, Any]) -> str:
+def markdown(suite: str, outcomes: Sequence[Outcome], *, about: dict[str, Any], refused: Sequence[Refusal] = ()) -> str:
     scores = score_all(outcomes)
     facts = ", ".join(f"{name} {value}" for name, value in about.items() if value)
     parts = [f"# {suite}\n\n{facts}\n", _rates(scores), _fast(scores), _tasks(outcomes), _published(scores)]
+    parts.append(_no_tasks(refused))
     return "\n".join(part for part in parts if part)
 
 
@@ -60,7 +68,7 @@ def _rates(scores: Sequence[Score]) -> str:
     ]
     unjudged = sum(one.unjudged for one in scores if one.level == "overall")
     note = f"\n{unjudged} tasks could not be judged and count as not solved; the same command tries them again.\n"
-    return _table(head, rows) + (note if unjudged else "")
+    return table(head, rows) + (note if unjudged else "")
 
 
 def _fast(scores: Sequence[Score]) -> str:
@@ -68,7 +76,7 @@ def _fast(scores: Sequence[Score]) -> str:
     rows = [
         (one.level, name, *(_percent(one.fast[name][p]) for p in THRESHOLDS)) for one in scores for name in BASELINES
     ]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _tasks(outcomes: Sequence[Outcome]) -> str:
@@ -81,7 +89,15 @@ def _tasks(outcomes: Sequence[Outcome]) -> str:
         ratios = tuple(_times(one.ratio(name)) for name in BASELINES)
         reward = "–" if one.reward is None else str(one.reward)
         rows.append((one.task, result, reward, *(_ms(value) for value in medians), *ratios, f"{one.seconds:.0f}"))
-    return _table(head, rows)
+    return table(head, rows)
+
+
+def _no_tasks(refused: Sequence[Refusal]) -> str:
+    """Files of the suite that no denominator counts, because they are no tasks."""
+    if not refused:
+        return ""
+    rows = [(one.where, one.code, one.detail) for one in refused]
+    return f"Not in any figure: no tasks.\n\n{table(('file', 'why', ''), rows)}"
 
 
 def _published(scores: Sequence[Score]) -> str:
@@ -93,7 +109,7 @@ def _published(scores: Sequence[Score]) -> str:
     rows = [("this run", *(_five(ours[name]) for name in names))]
     rows += [(model, *(_theirs(row[LEVELS.index(name)]) for name in names)) for model, row in TABLE.items()]
     text = "Pass / faster than eager / than compile in %, geomean against eager / compile. "
-    return f"{text}Others: {SOURCE}, its own judge and machine.\n\n{_table(('', *names), rows)}"
+    return f"{text}Others: {SOURCE}, its own judge and machine.\n\n{table(('', *names), rows)}"
 
 
 def _five(one: Score) -> str:
@@ -106,7 +122,8 @@ def _theirs(one: Published) -> str:
     return f"{rates} / {one.geomean_eager:.2f} / {one.geomean_compile:.2f}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """In Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines) + "\n"
 
@@ -123,7 +140,8 @@ def _ms(microseconds: float | None) -> str:
     return "–" if microseconds is None else f"{microseconds / 1e3:.3f}"
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_file(path: Path, text: str) -> None:
+    """A reader sees the old content or the new one."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

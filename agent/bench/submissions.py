@@ -1,10 +1,9 @@
-"""Which submission belongs to a task: files of a folder, the episodes of a collection, or the reference itself.
+"""Which submission belongs to a task: files of a folder, or the episodes of a collection.
 
 A folder holds, for a task `level1/3_Softmax`, one of: level1/3_Softmax/ (a workspace with model_new.py, kernels/),
 level1/3_Softmax.py, or the same without the level where that is unambiguous. Nothing of it is executed here.
 """
 
-import ast
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from agent.errors import ConfigError
 from agent.tasks.task import Task
 
 ENTRY: Final = "model_new.py"
-ALIAS: Final = "\n\nclass ModelNew(Model):\n    pass\n"
 
 
 class Source(Protocol):
@@ -48,19 +46,6 @@ class FolderSource:
                 if path.is_file() or (path / ENTRY).is_file():
                     return path
         return None
-
-
-@dataclass(frozen=True)
-class ReferenceSource:
-    """The task's own text as its submission: what torch.compile gains, and whether eager equals itself."""
-
-    scratch: Path
-
-    def find(self, task: Task) -> Path | None:
-        names = {node.name for node in ast.walk(ast.parse(task.text)) if isinstance(node, ast.ClassDef)}
-        path = self.scratch / f"{task.sha256[:16]}.py"
-        path.write_text(task.text + ("" if "ModelNew" in names else ALIAS), encoding="utf-8")
-        return path
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
         reference: Annotated[
-            bool, typer.Option("--reference", help="Judge each reference against itself: what torch.compile gains.")
+            bool, typer.Option("--reference", help="Time the references alone: eager and compiled, nothing is judged.")
         ] = False,
         backend: Annotated[
             str | None, typer.Option(help="Play an episode per task first, with this backend.", metavar="NAME")
@@ -52,7 +52,14 @@ def register(app: typer.Typer) -> None:
         task: Annotated[
             list[str] | None, typer.Option("--task", metavar="ID", help="Only these, or a pattern. Repeatable.")
         ] = None,
-        workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="Episodes at once.")] = None,
+        workers: Annotated[
+            int | None,
+            typer.Option(min=1, metavar="N", help="Episodes at once; --reference: problems prepared at once."),
+        ] = None,
+        limit: Annotated[int, typer.Option(min=0, metavar="N", help="The first N tasks only.")] = 0,
+        budget_s: Annotated[
+            float, typer.Option("--budget-s", min=0, metavar="S", help="--reference: begin none after S seconds.")
+        ] = 0.0,
         target: TargetOption = None,
         policy: PolicyOption = None,
         precision: PrecisionOption = None,
@@ -90,6 +97,8 @@ def register(app: typer.Typer) -> None:
             levels=tuple(level.strip() for level in levels.split(",") if level.strip()),
             names=tuple(task or ()),
             workers=workers,
+            limit=limit,
+            budget_s=budget_s,
             files=tuple(config or ()),
             settings=tuple(settings or ()),
             flags=flags,
