@@ -1,155 +1,210 @@
 """Times a set's tasks one after another: `python -I time_tasks.py --target cpu|cuda < TASKS.jsonl > TASKS.times.jsonl`.
 
-Rows need `code`; `task_id` and `sha256` are handed through. Standard output: one row of times per task, as it is known;
-standard error: a table. All in this process, one task at a time, so that nothing else of this set runs meanwhile: for
-sets that were examined before, not for texts that nobody knows.
+Rows need `code`; `task_id` and `sha256` are handed through. Standard output: rows of times as they are known, eager
+times of all tasks first, then those with torch.compile's; of two rows with one `sha256` the later counts. Standard
+error: a table and a final count. Tasks whose sizes were never tried on this target (filtered as CPU-sized twins) are
+measured with other batch sizes where the first time falls outside of 1 to 100 ms; `batch_size` then says which.
+
+Covers: a task that raises, crashes, hangs, needs too much memory or breaks the device's context: it costs its own row.
+One process at a time runs tasks, one task at a time. Does not cover other work on the machine, or hostile texts.
 """
 
 import argparse
-import gc
+import contextlib
 import hashlib
 import json
 import os
-import statistics
+import select
+import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import torch
-from referee import loading, tree
 from referee.launch import HEAP, SPIN
 
-SEED: Final = 20260101
-CALLS: Final = 15
-ENOUGH_S: Final = 0.4
-SAME: Final = 1e-3
+CHILD: Final = Path(__file__).resolve().parent / "taskrun" / "stopwatch.py"
+START_S: Final = 180.0
 LOW_MS, HIGH_MS = 1.0, 100.0
+MORE: Final = 2000  # so much of what a child said last is kept
 Row = dict[str, Any]
+
+
+class NoDevice(Exception):
+    """Nothing can be timed here."""
+
+
+class Child:
+    """The process that measures; another one takes its place where it is lost."""
+
+    def __init__(self, target: str, memory_bytes: int) -> None:
+        self.argv = [sys.executable, "-I", "-W", "ignore", str(CHILD), target, str(memory_bytes)]
+        self.process: subprocess.Popen[bytes] | None = None
+        self.where: Row = {}
+
+    def ask(self, job: Row, *, timeout_s: float) -> Row:
+        """The answer; `error` where there is none. Raises NoDevice."""
+        process = self.process or self._start()
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(job).encode() + b"\n")
+            process.stdin.flush()
+            answer = self._line(timeout_s)
+        except BrokenPipeError:
+            answer = None
+        if answer is None:
+            return {"error": self._ended(timeout_s)}
+        if answer.pop("lost", False):
+            self.close()
+        return answer
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        environment = {**os.environ, **HEAP, **SPIN}  # HEAP is read when a process starts
+        self.process = subprocess.Popen(
+            self.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
+        )
+        hello = self._line(START_S)
+        if hello is None:
+            raise NoDevice(f"the measuring process gave no sign: {self._ended(START_S)}")
+        if "error" in hello:
+            self.close()
+            raise NoDevice(hello["error"])
+        self.where = hello
+        return self.process
+
+    def _line(self, timeout_s: float) -> Row | None:
+        assert self.process is not None and self.process.stdout is not None
+        out, data = self.process.stdout, b""
+        until = time.monotonic() + timeout_s
+        while not data.endswith(b"\n"):
+            if not select.select([out], [], [], max(0.0, until - time.monotonic()))[0]:
+                return None
+            chunk = os.read(out.fileno(), 1 << 16)
+            if not chunk:
+                return None
+            data += chunk
+        found: Row = json.loads(data)
+        return found
+
+    def _ended(self, timeout_s: float) -> str:
+        assert self.process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(1.0)
+        code = self.process.returncode
+        self.close()
+        return f"no answer within {timeout_s:g} s" if code is None else f"the process ended with exit code {code}"
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            for stream in (self.process.stdin, self.process.stdout):
+                with contextlib.suppress(OSError):
+                    stream.close()  # type: ignore[union-attr]
+            self.process = None
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Time tasks (JSON lines on stdin) in eager mode and compiled.")
     parser.add_argument("--target", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--no-compile", action="store_true", help="eager times only")
+    parser.add_argument("--keep-sizes", action="store_true", help="never try another batch size")
     parser.add_argument("--budget-s", type=float, default=0.0, help="stop after this time; what was timed is written")
+    parser.add_argument("--timeout-s", type=float, default=60.0, help="limit for one measurement of one task")
+    parser.add_argument("--memory-gb", type=float, default=16.0, help="no other batch size that needs more")
     parser.add_argument("--skip", type=Path, metavar="FILE", help="times of an earlier call: leave out what is in it")
     flags = parser.parse_args()
-    if flags.target == "cpu" and not HEAP.items() <= os.environ.items():  # read when a process starts
-        os.execve(sys.executable, [sys.executable, "-I", *sys.argv], {**os.environ, **HEAP, **SPIN})
-    if flags.target == "cuda" and not torch.cuda.is_available():
-        sys.stderr.write("time_tasks: torch sees no GPU here\n")
+    child = Child(flags.target, int(flags.memory_gb * (1 << 30)))
+    try:
+        rows = list(_rows(sys.stdin))
+        known = _known(flags.skip)
+        until = time.monotonic() + flags.budget_s if flags.budget_s else float("inf")
+        times = _time_all(rows, known, child, flags, until)
+    except NoDevice as error:
+        sys.stderr.write(f"time_tasks: {error}\n")
         return 3
-    warnings.simplefilter("ignore")
-    torch.set_grad_enabled(False)
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    started, rows = time.monotonic(), []
-    for row in _rows(flags.skip):
-        if flags.budget_s and time.monotonic() - started > flags.budget_s:
-            sys.stderr.write(f"stopped after {flags.budget_s:g} s\n")
-            break
-        timed = _timed(row, flags.target, compiled=not flags.no_compile)
-        rows.append(timed)
-        out.write(json.dumps(timed) + "\n")
-        out.flush()
-        sys.stderr.write(_line(timed))
-    sys.stderr.write(_summary(rows))
+    finally:
+        child.close()
+    sys.stderr.write(_summary(times, len(rows)))
     return 0
 
 
-def _rows(skip: Path | None) -> Iterator[Row]:
-    known = {json.loads(line)["sha256"] for line in skip.read_text().splitlines()} if skip else set()
-    for line in sys.stdin:
+def _time_all(
+    rows: list[Row], known: dict[str, Row], child: Child, flags: argparse.Namespace, until: float
+) -> list[Row]:
+    """Eager times first: they decide which tasks can stay, and take a small part of the time."""
+    times = dict(known)
+    for row in rows:
+        if row["sha256"] not in times and time.monotonic() < until:
+            resize = not flags.keep_sizes and bool((row.get("about") or {}).get("twin_sha256"))
+            job = {"what": "eager", "code": row["code"], "resize": resize}
+            times[row["sha256"]] = _answered(row, job, child, flags.timeout_s)
+            _tell(times[row["sha256"]])
+    for row in rows if not flags.no_compile else []:
+        before = times.get(row["sha256"], {})
+        if _in_band(before) and "compile_ms" not in before and time.monotonic() < until:
+            job = {"what": "compile", "code": _resized(row, before)}
+            times[row["sha256"]] = before | _answered(row, job, child, flags.timeout_s)
+            _tell(times[row["sha256"]])
+    if time.monotonic() >= until:
+        sys.stderr.write(f"stopped after {flags.budget_s:g} s; --skip with what was written goes on\n")
+    return [times[row["sha256"]] for row in rows if row["sha256"] in times]
+
+
+def _answered(row: Row, job: Row, child: Child, timeout_s: float) -> Row:
+    answer = child.ask(job, timeout_s=timeout_s)
+    code = answer.pop("code", None)
+    if code is not None:
+        answer["resized_sha256"] = _sha256(code)
+        row["resized"] = code
+    about = {"task_id": row.get("task_id", ""), "sha256": row["sha256"], "how": "one after another"}
+    return about | child.where | answer
+
+
+def _resized(row: Row, before: Row) -> str:
+    """The text with the batch size that was measured."""
+    if "batch_size" not in before:
+        return str(row["code"])
+    if "resized" not in row:  # measured by an earlier call
+        lines = str(row["code"]).split("\n")
+        row["resized"] = "\n".join(
+            f"batch_size = {before['batch_size']}" if line.startswith("batch_size = ") else line for line in lines
+        )
+    return str(row["resized"])
+
+
+def _rows(stream: IO[str]) -> Iterator[Row]:
+    for line in stream:
         if line.strip():
             row = json.loads(line)
-            row["sha256"] = hashlib.sha256(row["code"].encode()).hexdigest()
-            if row["sha256"] not in known:
-                yield row
+            yield row | {"sha256": _sha256(row["code"])}
 
 
-def _timed(row: Row, target: str, *, compiled: bool) -> Row:
-    """Times in milliseconds, or the error; a task that fails does not end the others."""
-    made: Row = {
-        "task_id": row.get("task_id", ""),
-        "sha256": row["sha256"],
-        "how": "one after another",
-        **_where(target),
-    }
-    try:
-        made |= _measured(row["code"], target, compiled=compiled)
-    except Exception as error:
-        made["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    gc.collect()
-    torch._dynamo.reset()
-    if target == "cuda":
-        torch.cuda.empty_cache()
-    return made
-
-
-def _where(target: str) -> Row:
-    name = torch.cuda.get_device_name() if target == "cuda" else f"{len(os.sched_getaffinity(0))} cores"
-    return {"device": name, "torch": torch.__version__}
-
-
-def _measured(code: str, target: str, *, compiled: bool) -> Row:
-    task = loading.load_task(code, device=target)
-    model = task.build(seed=SEED)
-    inputs = task.inputs(seed=SEED)
-    if target == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    want = list(tree.leaves_of(model(*inputs)))
-    times = _repeated(lambda: model(*inputs), target)
-    found: Row = {"eager_ms": _short(statistics.median(times)), "eager_min_ms": _short(min(times))}
-    if target == "cuda":
-        found["peak_bytes"] = torch.cuda.max_memory_allocated()
-    if compiled:
-        call = torch.compile(model)
-        got = list(tree.leaves_of(call(*inputs)))
-        found["equal"] = all(_close(one, other) for one, other in zip(got, want, strict=True))
-        times = _repeated(lambda: call(*inputs), target)
-        found |= {"compile_ms": _short(statistics.median(times)), "compile_min_ms": _short(min(times))}
+def _known(path: Path | None) -> dict[str, Row]:
+    """What an earlier call wrote; a line that is torn is measured again."""
+    found: dict[str, Row] = {}
+    for line in path.read_text(encoding="utf-8").splitlines() if path else []:
+        with contextlib.suppress(ValueError):
+            row = json.loads(line)
+            found[row["sha256"]] = row
     return found
 
 
-def _repeated(call: Callable[[], Any], target: str) -> list[float]:
-    for _ in range(2):
-        call()
-    times: list[float] = []
-    until = time.monotonic() + ENOUGH_S
-    while len(times) < 3 or (len(times) < CALLS and time.monotonic() < until):
-        _settle(target)
-        started = time.perf_counter()
-        call()
-        _settle(target)
-        times.append((time.perf_counter() - started) * 1e3)
-    return times
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _settle(target: str) -> None:
-    if target == "cuda":
-        torch.cuda.synchronize()
-
-
-def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    if not one.is_floating_point():
-        return bool(torch.equal(one, other))
-    scale = float(other.double().square().mean().sqrt()) if other.numel() else 0.0
-    return float((one - other).abs().max()) <= SAME * max(scale, 1e-12) * 10 if other.numel() else True
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.4g}")
+def _tell(row: Row) -> None:
+    sys.stdout.write(json.dumps(row) + "\n")
+    sys.stdout.flush()
+    sys.stderr.write(_line(row))
 
 
 def _in_band(row: Row) -> bool:
-    return "eager_ms" in row and LOW_MS <= row["eager_ms"] <= HIGH_MS
+    return "error" not in row and LOW_MS <= row.get("eager_ms", 0.0) <= HIGH_MS
 
 
 def _line(row: Row) -> str:
@@ -158,14 +213,18 @@ def _line(row: Row) -> str:
     compiled = f"{row['compile_ms']:10.3f}" if "compile_ms" in row else f"{'-':>10}"
     remark = "" if _in_band(row) else "  out of band"
     remark += "" if row.get("equal", True) else "  differs"
+    remark += f"  batch size {row['batch_size']}" if "batch_size" in row else ""
     return f"{row['task_id']:48}{row['eager_ms']:10.3f}{compiled}{remark}\n"
 
 
-def _summary(rows: list[Row]) -> str:
-    good = sum(map(_in_band, rows))
-    broken = sum("error" in row for row in rows)
+def _summary(times: list[Row], count: int) -> str:
+    good, broken = sum(map(_in_band, times)), sum("error" in row for row in times)
+    resized, compiled = sum("batch_size" in row for row in times), sum("compile_ms" in row for row in times)
+    differ = sum(row.get("equal") is False for row in times)
     return (
-        f"{len(rows)} tasks: {good} in {LOW_MS:g} to {HIGH_MS:g} ms, {len(rows) - good - broken} not, {broken} failed\n"
+        f"{len(times)} of {count} tasks: {good} in {LOW_MS:g} to {HIGH_MS:g} ms, "
+        f"{len(times) - good - broken} outside, {broken} failed; {resized} with another batch size; "
+        f"{compiled} compiled, {differ} of them with another output\n"
     )
 
 

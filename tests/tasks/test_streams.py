@@ -8,11 +8,12 @@ import pytest
 from agent.errors import ConfigError
 from agent.judging.reports import Reason
 from agent.tasks.admission.examiner import CandidateReport
-from agent.tasks.synthesis.candidate import Source
+from agent.tasks.synthesis.candidate import Candidate, Source, with_batch
 from agent.tasks.synthesis.journal import Journal
 from agent.tasks.synthesis.measured import read_times
+from agent.tasks.synthesis.mix import PAPER, quotas
 from agent.tasks.synthesis.operators import catalogue
-from agent.tasks.synthesis.streams import BENCHMARK, DUPLICATE, Stream
+from agent.tasks.synthesis.streams import BENCHMARK, DUPLICATE, UNTIMED, Stream
 
 
 def report(text: str, code: str = "", flag: str = "") -> CandidateReport:
@@ -120,3 +121,62 @@ def test_measured_times_decide_and_the_next_candidates_take_the_place(tmp_path) 
     path.write_text("no times\n")
     with pytest.raises(ConfigError, match=r"times\.jsonl:1"):
         read_times(path)
+
+
+def test_a_task_of_another_device_needs_a_time_there_and_becomes_the_size_that_was_measured(tmp_path) -> None:
+    source = Source(5, "cuda", catalogue(), twin=True)
+    plain = Stream("torch#2", 3, source, lambda _: None)
+    reports = {one.examined_sha256: report("x") for one in plain.wanted({}, 30)}
+    plain.settle(reports)
+    first, second, third = (kept.candidate for kept in plain.kept)
+    resized = with_batch(second, 24)
+    path = tmp_path / "times.jsonl"
+    rows = [
+        {"sha256": first.sha256, "eager_ms": 0.01},
+        {"sha256": first.sha256, "eager_ms": 3.0, "compile_ms": 2.0},
+        {"sha256": second.sha256, "eager_ms": 4.0, "batch_size": 24, "resized_sha256": resized.sha256},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    timed = Stream("torch#2", 2, source, lambda _: None, read_times(path))
+    timed.settle(reports)
+    assert [kept.candidate.sha256 for kept in timed.kept] == [first.sha256, resized.sha256]
+    assert [kept.times and kept.times["sha256"] for kept in timed.kept] == [first.sha256, resized.sha256]
+    assert "batch_size = 24\n" in resized.text and resized.examined == second.examined
+    was = int(second.text.split("batch_size = ")[1].split()[0])
+    assert resized.about["value_bytes"] * was == second.about["value_bytes"] * 24
+
+    more = Stream("torch#2", 3, source, lambda _: None, read_times(path))
+    assert third.examined_sha256 not in {one.examined_sha256 for one in more.wanted(reports, 30)}
+    more.settle(reports)
+    assert not more.full and more.funnel()[UNTIMED] > 100
+    rows[2]["resized_sha256"] = "0" * 64
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ConfigError, match="another text"):
+        Stream("torch#2", 2, source, lambda _: None, read_times(path)).settle(reports)
+
+
+def test_a_twin_that_is_too_fast_changes_its_own_sizes_only() -> None:
+    source = Source(5, "cuda", catalogue(), twin=True)
+    one, other = source.candidate("torch#2", 0), source.candidate("torch#2", 0, factor=5.0, attempt=1)
+    assert isinstance(one, Candidate) and isinstance(other, Candidate)
+    assert one.text == other.text and one.examined != other.examined
+
+
+@pytest.mark.parametrize("wanted", [1000, 60])
+def test_a_set_has_the_mix_whatever_the_filters_drop(wanted: int) -> None:
+    """Kinds in which few pass get more candidates, not fewer tasks."""
+    harsh = {"torch#1": 2, "torch#2": 1, "torch#3": 5, "torch#4": 7, "torch#5": 8, "transformers": 3}
+    found = {}
+    for kind, quota in quotas(PAPER, wanted).items():
+        stream = Stream(kind, quota, Source(1, "cpu", catalogue()), lambda _: None)
+        reports: dict[str, CandidateReport] = {}
+        while not stream.full:
+            assert not stream.exhausted, kind
+            for candidate in stream.wanted(reports, 128):
+                sha256 = candidate.examined_sha256
+                bad = int(sha256[:6], 16) % 10 < harsh[kind]
+                reports[sha256] = report(sha256, "task.unjudgeable" if bad else "")
+            stream.settle(reports)
+        found[kind] = len(stream.kept)
+    assert sum(found.values()) == wanted
+    assert all(abs(100 * found[kind] / wanted - PAPER[kind]) < 100 / wanted for kind in PAPER)

@@ -16,6 +16,8 @@ def check(case: Any, oracle: Oracle, known: truth.Truth, tolerances: list[Tolera
 
     spec, leaves = oracle.items[0]
     values = tree.unflatten(spec, iter([leaf.clone() for leaf in leaves]))
+    # The number of threads is part of what is compiled: with another one for the timing it would be compiled again.
+    torch.set_num_threads(case.options.threads)
     call = loading.compiled(oracle.model, mode="default")
     try:
         outputs = [leaf.detach().contiguous() for leaf in tree.leaves_of(call(*values))]

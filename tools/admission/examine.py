@@ -54,13 +54,14 @@ class Case:
     facts: dict[str, Any] = field(default_factory=dict)
     flags: list[dict[str, str]] = field(default_factory=list)
     stage_s: dict[str, float] = field(default_factory=dict)
+    stage_cpu_s: dict[str, float] = field(default_factory=dict)
     pid: int = field(default_factory=os.getpid)
 
     def step(self, name: str, action: Callable[[], T]) -> T:
         """Runs one stage; whatever the candidate's code raises becomes Refused."""
         self.stage = name
         self.tell({"phase": name})
-        started = time.monotonic()
+        started, busy = time.monotonic(), cpu_seconds()
         try:
             return action()
         except (Refused, Unjudgeable):
@@ -73,6 +74,7 @@ class Case:
             if os.getpid() != self.pid:  # the candidate forked itself, and this is the other one
                 os._exit(0)
             self.stage_s[name] = round(self.stage_s.get(name, 0.0) + time.monotonic() - started, 3)
+            self.stage_cpu_s[name] = round(self.stage_cpu_s.get(name, 0.0) + cpu_seconds() - busy, 3)
 
     def flag(self, code: str, detail: str) -> None:
         self.flags.append({"code": code, "detail": detail[:DETAIL]})
@@ -80,6 +82,11 @@ class Case:
     def tell(self, message: dict[str, Any]) -> None:
         self.channel.write(json.dumps(message) + "\n")
         self.channel.flush()
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those that it waited for: the compiler's, for one."""
+    return sum(os.times()[:4])
 
 
 def main(text: str, options: Options, writer: int) -> None:
@@ -92,6 +99,8 @@ def main(text: str, options: Options, writer: int) -> None:
     except (Refused, Unjudgeable) as error:
         reasons = [{"code": error.code, "detail": error.detail[:DETAIL]}]
     case.facts["stage_seconds"] = case.stage_s
+    case.facts["stage_cpu_seconds"] = case.stage_cpu_s
+    case.facts["cpu_seconds"] = round(cpu_seconds(), 3)
     status = "refused" if reasons else "admitted"
     stage = case.stage if reasons else "admitted"
     case.tell({"status": status, "stage": stage, "reasons": reasons, "flags": case.flags, "facts": case.facts})
@@ -122,7 +131,7 @@ def _course(case: Case, text: str) -> None:
     case.step("controls", controls.decide_again)
     case.step("weights matter", lambda: dependence.on_weights(case, oracle, want=later.reference[0]))
     case.step("lost work", lambda: watch.lost_work(case, oracle))
-    if case.options.compile:
+    if case.options.compile and not (case.flags and case.options.flagged_uncompiled):
         case.step("compile", lambda: compiled.check(case, oracle, later, tolerances))
     case.step("after", _alone)
 

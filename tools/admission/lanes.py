@@ -38,6 +38,7 @@ class Options:
     low_ms: float = 1.0
     high_ms: float = 100.0
     compile: bool = True
+    flagged_uncompiled: bool = False
     threads: int = 1
     scratch: str = "/tmp"
 

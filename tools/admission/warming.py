@@ -11,6 +11,7 @@ import torch._functorch.config
 import torch._inductor.config as inductor
 from torch import nn
 from torch._dynamo.utils import counters
+from torch._inductor import cpu_vec_isa
 from torch.nn import functional
 
 
@@ -35,8 +36,28 @@ def compile_once() -> None:
     # A graph from the cache would leave the compiler's modules unloaded; every candidate is another graph anyway.
     inductor.fx_graph_cache = False
     torch._functorch.config.enable_autograd_cache = False
+    _lighter()
+    try:
+        _compile()
+    except Exception:
+        # The compiler does not know what /proc/cpuinfo promises: torch has to try which instructions it can use.
+        inductor.cpp.vec_isa_ok = None
+        cpu_vec_isa.valid_vec_isa_list.cache_clear()
+        _compile()
+    torch._dynamo.reset()
+    counters.clear()  # each candidate counts its own graphs
+
+
+def _lighter() -> None:
+    """No debug lines in the kernels, and no trial builds of every instruction set: the same kernels in less time."""
+    inductor.cpp.vec_isa_ok = True
+    for name in ("enable_line_tables", "enable_frame_pointer"):
+        if hasattr(inductor.aot_inductor, name):
+            setattr(inductor.aot_inductor, name, False)
+
+
+def _compile() -> None:
+    torch._dynamo.reset()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.compile(_Small().eval())(torch.randn(2, 8, 16, 16))
-    torch._dynamo.reset()
-    counters.clear()  # each candidate counts its own graphs

@@ -49,13 +49,16 @@ class CandidateReport(BaseModel):
 
 @dataclass(frozen=True)
 class Examination:
-    """How candidates are examined. `lanes` candidates at once; 0 means one per core."""
+    """How candidates are examined. `lanes` candidates at once; 0 means one per core. `flagged_uncompiled`: what has a
+    flag is not compiled any more, for whoever drops it anyway.
+    """
 
     lanes: int = 0
     timeout_s: float = ONE_S
     low_ms: float = 1.0
     high_ms: float = 100.0
     compile: bool = True
+    flagged_uncompiled: bool = False
     memory_gb: float | None = None
 
 
@@ -99,6 +102,7 @@ class Examiner:
         flags = ["--target", self.target, "--scratch", WORKSPACE, "--memory-gb", f"{memory:g}"]
         flags += ["--lanes", str(how.lanes), "--timeout-s", f"{how.timeout_s:g}"]
         flags += ["--low-ms", f"{how.low_ms:g}", "--high-ms", f"{how.high_ms:g}"]
+        flags += ["--flagged-uncompiled"] if how.flagged_uncompiled else []
         return flags if how.compile else [*flags, "--no-compile"]
 
 

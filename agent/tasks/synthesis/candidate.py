@@ -2,8 +2,9 @@
 
 import hashlib
 import random
+import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol
 
 from agent.export.similarity import Structure, structure_of
@@ -17,6 +18,8 @@ from agent.tasks.task import text_sha256
 # A candidate whose time is outside of the band is tried again with sizes for this multiple of the time aimed at.
 RESCALED: Final = 5.0
 NAME_CHARS: Final = 48
+BATCH: Final = re.compile(r"^batch_size = (\d+)$", re.MULTILINE)
+PER_BATCH: Final = ("value_bytes", "least_bytes", "flops")  # of `about`, in proportion to the batch
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,17 @@ class Candidate:
         return hashlib.sha256(tokens.encode()).hexdigest()
 
 
+def with_batch(candidate: Candidate, batch: int) -> Candidate:
+    """The same task with another batch size, as it was measured; the model's estimate of the time falls away."""
+    found = BATCH.search(candidate.text)
+    if found is None:
+        return candidate
+    text = BATCH.sub(f"batch_size = {batch}", candidate.text, count=1)
+    about = {name: value for name, value in candidate.about.items() if name != "estimate_ms"}
+    about |= {name: about[name] * batch // int(found[1]) for name in PER_BATCH if name in about}
+    return replace(candidate, text=text, about=about)
+
+
 class Maker(Protocol):
     """Where candidates come from."""
 
@@ -80,12 +94,12 @@ class Source:
     twin: bool = False
 
     def candidate(self, kind: str, number: int, *, factor: float = 1.0, attempt: int = 0) -> Candidate | NotMade:
-        """Sized for `factor` times the time aimed at."""
+        """Sized for `factor` times the time aimed at; of a twin's candidate only the twin is."""
         rng = random.Random(f"{self.seed}/{kind}/{number}")
         source = "transformers" if kind == TRANSFORMERS else "torch"
         operators = 1 if kind == TRANSFORMERS else int(kind.rpartition("#")[2])
         made = compose(rng, self.catalogue, operators=operators, source=source)
-        sized = size(made, DEVICES[self.target], factor=factor) if made else None
+        sized = size(made, DEVICES[self.target], factor=1.0 if self.twin else factor) if made else None
         if made is None or sized is None:
             return NotMade("not composed", "no operators or sizes that fit")
         text = render(sized)

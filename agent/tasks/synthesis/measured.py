@@ -1,4 +1,7 @@
-"""Times that tools/time_tasks.py has measured: where they are given they decide, and they stand beside the set."""
+"""Times that tools/time_tasks.py has measured: where they are given they decide, and they stand beside the set.
+
+It may have found a time in the band with another batch size than the candidate's; then that is the task.
+"""
 
 import json
 from collections.abc import Mapping
@@ -7,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import ConfigError
+from agent.tasks.synthesis.candidate import Candidate, with_batch
 
 LOW_MS, HIGH_MS = 1.0, 100.0
 
@@ -16,6 +20,23 @@ class Measured:
     """Rows of times by the hash of the task's text."""
 
     rows: Mapping[str, Mapping[str, Any]]
+
+    def sized(self, candidate: Candidate) -> Candidate:
+        """The candidate as it was measured. Raises ConfigError where the times are of another text."""
+        row = self.rows.get(candidate.sha256, {})
+        if "batch_size" not in row or "error" in row:
+            return candidate
+        made = with_batch(candidate, int(row["batch_size"]))
+        if made.sha256 != row.get("resized_sha256"):
+            raise ConfigError(f"the times of {candidate.id} are of another text", hint="measure them again")
+        return made
+
+    def beside(self, candidate: Candidate, measured_as: str) -> Mapping[str, Any] | None:
+        """The row of times for a task of the set, which was measured under the hash `measured_as`."""
+        row = self.rows.get(measured_as)
+        if row is None:
+            return None
+        return {name: value for name, value in row.items() if name != "resized_sha256"} | {"sha256": candidate.sha256}
 
     def objection(self, sha256: str) -> tuple[str, str] | None:
         """Why a task cannot stay: a reason's code and detail. None for one that can, and for one not measured."""

@@ -37,7 +37,7 @@ class Device:
 
 DEVICES: Final = {
     "cpu": Device("cpu", 2, 10e9, 70e9, 50e9, 10e-6, 5.0, 1 << 30, 1, 1),
-    "cuda": Device("h200", 0, 3.0e12, 35e12, 15e12, 8e-6, 4.0, 24 << 30, 4, 2),
+    "cuda": Device("h200", 0, 3.6e12, 40e12, 20e12, 8e-6, 3.0, 12 << 30, 4, 2),
 }
 
 

@@ -7,9 +7,10 @@ interrupted synthesis and one in other batches give the same file.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from agent.export.similarity import Nearest
+from agent.judging.reports import Reason
 from agent.tasks.admission.examiner import CandidateReport
 from agent.tasks.synthesis.candidate import RESCALED, Candidate, Maker, NotMade
 from agent.tasks.synthesis.measured import Measured
@@ -19,7 +20,7 @@ ATTEMPTS: Final = 3
 DROPPING: Final = (
     "task.lost_work", "task.weight_without_effect", "task.not_finite", "task.changes_inputs", "task.output_is_input",
 )  # fmt: skip
-DUPLICATE, BENCHMARK, UNKNOWN = "near-duplicate", "near KernelBench", "not examined"
+DUPLICATE, BENCHMARK, UNKNOWN, UNTIMED = "near-duplicate", "near KernelBench", "not examined", "not timed"
 FACTORS: Final = {"task.too_fast": RESCALED, "task.too_slow": 1 / RESCALED}
 
 
@@ -30,6 +31,7 @@ class Kept:
     candidate: Candidate
     report: CandidateReport
     nearest: Nearest | None
+    times: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,10 @@ class Stream:
         likely, number = float(len(self.kept)), self.number
         while likely < self.quota and len(found) < count and number < self.limit:
             candidate, report = self._tries(number, reports)
-            if candidate is not None and candidate.mark not in self._marks:
+            if candidate is not None and not self._decided_unseen(candidate):
                 if report is None:
                     found.append(candidate)
-                likely += share if report is None else report.status == "admitted"
+                likely += share if report is None else report.status == "admitted" and not _dropping(report)
             number += 1
         return found
 
@@ -104,6 +106,19 @@ class Stream:
 
     def funnel(self) -> Counter[str]:
         return Counter(dropped.stage for dropped in self.dropped)
+
+    def _decided_unseen(self, candidate: Candidate) -> bool:
+        """It is dropped whatever an examination says."""
+        return candidate.mark in self._marks or self._contaminated(candidate) or self._untimed(candidate)
+
+    def _contaminated(self, candidate: Candidate) -> bool:
+        nearest = self.nearest(candidate)
+        return nearest is not None and nearest.contaminated
+
+    def _untimed(self, candidate: Candidate) -> bool:
+        """Where times of the target are given, a task that was only seen in a CPU's sizes needs one."""
+        twin = candidate.text != candidate.examined
+        return bool(self.measured.rows) and twin and candidate.sha256 not in self.measured.rows
 
     def _candidate(self, number: int, attempt: int, factor: float) -> Candidate | NotMade:
         key = (number, attempt, factor)
@@ -135,18 +150,24 @@ class Stream:
         if first.mark in self._marks:
             return Dropped(self.kind, number, first.ops, DUPLICATE, "the structure of an earlier one")
         nearest = self.nearest(first)
-        if nearest is not None and nearest.contaminated:
+        if nearest is not None and self._contaminated(first):
             detail = f"{nearest.similarity:.2f} similar to {nearest.name}"
             return Dropped(self.kind, number, first.ops, BENCHMARK, detail)
+        if self._untimed(first):
+            return Dropped(self.kind, number, first.ops, UNTIMED, "no time of it is given")
         candidate, report = self._tries(number, reports)
         if candidate is None or report is None:
             return None
         if report.status != "admitted":
             return Dropped(self.kind, number, candidate.ops, report.code or UNKNOWN, report.detail)
-        for flag in report.flags:
-            if flag.code in DROPPING:
-                return Dropped(self.kind, number, candidate.ops, flag.code, flag.detail)
+        if flag := _dropping(report):
+            return Dropped(self.kind, number, candidate.ops, flag.code, flag.detail)
         if objection := self.measured.objection(candidate.sha256):
             return Dropped(self.kind, number, candidate.ops, *objection)
-        self.rescaled += bool(candidate.attempt)
-        return Kept(candidate, report, nearest)
+        made = self.measured.sized(candidate)
+        self.rescaled += bool(candidate.attempt) or made.text != candidate.text
+        return Kept(made, report, nearest, self.measured.beside(made, candidate.sha256))
+
+
+def _dropping(report: CandidateReport) -> Reason | None:
+    return next((flag for flag in report.flags if flag.code in DROPPING), None)

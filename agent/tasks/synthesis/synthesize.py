@@ -26,10 +26,10 @@ from agent.tasks.synthesis.operators import DATA, Catalogue
 from agent.tasks.synthesis.proposals import Proposer, proposals_path
 from agent.tasks.synthesis.streams import Kept, Stream
 
-BATCH: Final = 64
+BATCH: Final = 128  # each starts with an import of torch; what an interruption loses is at most one of them
 # Facts of the examination that are the same every time.
 COUNTED: Final = ("parameters", "inputs", "outputs", "operators", "traffic_bytes", "compulsory_bytes")
-GENERATION: Final = 1  # grows with every change that makes other candidates from the same seed
+GENERATION: Final = 2  # grows with every change that makes other candidates from the same seed
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ def synthesize(request: Request, *, progress: Progress) -> Synthesized:
         header |= {} if request.compile else {"compile": False}
         journal = Journal(journal_path(request.output), header)
         streams = _streams(_maker(request, known, backend), wanted, benchmark, measured)
-        how = Examination(lanes=request.lanes, compile=request.compile)
+        how = Examination(lanes=request.lanes, compile=request.compile, flagged_uncompiled=True)
         examined = _fill(streams, examiner, journal, how, progress)
     result = Synthesized(request, _ordered(streams, request.seed), streams, versions, known.missing, notes)
     result.examined_now, result.seconds = examined, time.monotonic() - started
-    _write(result, measured)
+    _write(result)
     return result
 
 
@@ -242,12 +242,12 @@ def row(kept: Kept, result: Synthesized) -> dict[str, Any]:
     }
 
 
-def _write(result: Synthesized, measured: Measured) -> None:
+def _write(result: Synthesized) -> None:
     output = result.request.output
     rows = "".join(json.dumps(row(kept, result)) + "\n" for kept in result.kept)
     _replace(output, rows)
     _replace(output.with_suffix(".funnel.json"), json.dumps(funnel(result), indent=1) + "\n")
-    times = [measured.rows.get(kept.candidate.sha256) or _times(kept, result.request) for kept in result.kept]
+    times = [kept.times or _times(kept, result.request) for kept in result.kept]
     if any(times):
         _replace(output.with_suffix(".times.jsonl"), "".join(json.dumps(row) + "\n" for row in times if row))
 
