@@ -89,5 +89,5 @@ def test_a_later_call_goes_on_where_the_budget_ended(timed) -> None:
     earlier.write_text("".join(json.dumps(one) + "\n" for one in rows[:5]) + json.dumps(rows[5])[:40])
     more, said = run(path, "--no-compile", "--skip", str(earlier))
     assert [one["task_id"] for one in more] == ["in-band"] and "6 of 6 tasks" in said
-    none, said = run(path, "--no-compile", "--budget-s", "0.001")
-    assert none == [] and "0 of 6 tasks" in said and "--skip" in said
+    few, said = run(path, "--no-compile", "--budget-s", "0.001")
+    assert len(few) <= 1 and "stopped after 0.001 s" in said and f"{len(few)} of 6 tasks" in said
