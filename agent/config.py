@@ -276,7 +276,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read {path}: {error}") from error
     try:
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, brackets without end
         raise ConfigError(f"{path} is not valid {path.suffix[1:].upper() or 'TOML'}: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path} does not hold a table of settings")

@@ -1,27 +1,27 @@
 """A collection's folder: its plan in collection.json, its lock, and the two append-only lists attempts and refusals.
 
-Covers: a second driver is refused, a resumed command must mean the same work, and a line that a killed driver or a full
-disk tore is cut off. What each run came to is not here but in the run folders, which `scan.py` reads.
+Covers: a second driver is refused, and a resumed command must mean the same work. What each run came to is not here but
+in the run folders, which `scan.py` reads.
 """
 
 import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from agent import __version__
+from agent.batch.json_lines import AttemptLine, JsonLines, RefusalLine
 from agent.config import Config, expanded
-from agent.errors import ConfigError, InUse, RecordError
+from agent.errors import ConfigError, InUse
 from agent.locks import locked
 from agent.tasks.task import Task
 from agent.trajectory.folder import RunFolder, slug_of
-from agent.trajectory.writer import record_error
 
 PLAN: Final = "collection.json"
 LOCK: Final = ".lock"
@@ -124,81 +124,19 @@ class Collection:
                 hint = "choose a new folder with -o"
                 raise ConfigError(f"{self.path} is no collection: it holds {others[0]}", hint=hint) from None
             return None
-        except (OSError, ValueError, ValidationError) as error:
+        except (OSError, ValueError, RecursionError) as error:  # ValueError: pydantic's too
             raise ConfigError(f"{path} is damaged: {' '.join(str(error).split())[:200]}") from error
 
     @property
-    def attempts(self) -> "JsonLines":
-        return JsonLines(self.path / "attempts.jsonl")
+    def attempts(self) -> JsonLines:
+        return JsonLines(self.path / "attempts.jsonl", AttemptLine)
 
     @property
-    def refusals(self) -> "JsonLines":
-        return JsonLines(self.path / "refused.jsonl")
+    def refusals(self) -> JsonLines:
+        return JsonLines(self.path / "refused.jsonl", RefusalLine)
 
     def sample_folder(self, entry: TaskEntry, sample: int) -> Path:
         return self.path / entry.folder / str(sample)
-
-
-@dataclass(frozen=True)
-class JsonLines:
-    """An append-only file of JSON objects; each line is on disk before `append` returns."""
-
-    path: Path
-
-    def read(self) -> Iterator[dict[str, Any]]:
-        """Every complete line; a torn last one is not there. Raises RecordError for a damaged one before it."""
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise RecordError(f"cannot read {self.path}: {error.strerror or error}") from error
-        complete = data[: data.rfind(b"\n") + 1]
-        for number, line in enumerate(complete.splitlines(), 1):
-            try:
-                value = json.loads(line)
-            except ValueError as error:
-                raise RecordError(f"{self.path}, line {number} is damaged: {error}") from error
-            if isinstance(value, dict):
-                yield value
-
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Raises RecordError when that failed; then the file is as it was."""
-        line = json.dumps(record, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
-        try:
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise record_error(self.path, error) from error
-        try:
-            _append(fd, line)
-        except OSError as error:
-            raise record_error(self.path, error) from error
-        finally:
-            os.close(fd)
-
-
-def _append(fd: int, line: bytes) -> None:
-    """Behind the last complete line: what a killed driver or a full disk left after it is overwritten."""
-    end = _complete_size(fd)
-    os.ftruncate(fd, end)
-    try:
-        done = 0
-        while done < len(line):
-            done += os.pwrite(fd, line[done:], end + done)
-        os.fsync(fd)
-    except OSError:
-        os.ftruncate(fd, end)
-        raise
-
-
-def _complete_size(fd: int) -> int:
-    end = os.fstat(fd).st_size
-    while end and (block := os.pread(fd, min(end, 4096), max(0, end - 4096))):
-        newline = block.rfind(b"\n")
-        if newline >= 0:
-            return end - len(block) + newline + 1
-        end -= len(block)
-    return 0
 
 
 def _folder_name(task: Task) -> str:

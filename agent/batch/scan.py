@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import ValidationError
-
 from agent.batch.collection import Collection, Plan, TaskEntry
 from agent.batch.faults import MOST_ATTEMPTS, MOST_LOST_WORKERS, Fault, refused_by, stop_fault
 from agent.trajectory.events import RunEnd, StopReason
@@ -25,6 +23,7 @@ State = Literal["done", "owed", "new", "failed", "refused"]
 Key = tuple[str, int]
 TAIL_BYTES: Final = 4096
 HIDDEN_RUN: Final = ".new-"
+_TOLD: Final = ("run", "reason", "turns", "prompt_tokens", "completion_tokens", "seconds")
 _BURNING: Final = frozenset(fault.value for fault in Fault if fault.burns)
 
 
@@ -153,7 +152,7 @@ def read_sample(
             owed.append(path)
         elif known is None:
             lost.append(Lost(path, end, stop_fault(end.reason) if end.reason.infrastructure else Fault.JUDGE))
-    burned = history.burned + len(lost) - forgiven
+    burned = history.burned + sum(run.fault.burns for run in lost) - forgiven
     state: State = "failed" if burned >= MOST_ATTEMPTS else "owed" if owed else "new"
     last = (lost[-1].fault.value, "") if lost else (history.fault, history.detail)
     run = owed[-1] if owed else None
@@ -164,7 +163,7 @@ def stamp(run: Path) -> str:
     """Changes whenever verdict.json is replaced; empty where there is none."""
     try:
         about = (run / "verdict.json").stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no file can have such a name
         return ""
     return f"{about.st_mtime_ns}:{about.st_size}"
 
@@ -172,7 +171,7 @@ def stamp(run: Path) -> str:
 def _believed(collection: Collection, key: Key, history: History | None) -> Sample | None:
     """The settled sample that attempts.jsonl knows, if its verdict is the one that was there then."""
     line = history.settled if history else None
-    if line is None or not line.get("stamp"):
+    if line is None or not line.get("stamp") or None in (line.get(name) for name in _TOLD):
         return None
     run = collection.path / str(line["run"])
     if stamp(run) != line["stamp"]:
@@ -180,14 +179,14 @@ def _believed(collection: Collection, key: Key, history: History | None) -> Samp
     result = Result(
         run=run,
         reason=StopReason(line["reason"]),
-        reward=line["reward"],
+        reward=line.get("reward"),
         turns=line["turns"],
         prompt_tokens=line["prompt_tokens"],
         completion_tokens=line["completion_tokens"],
-        cost_usd=line["cost_usd"],
+        cost_usd=line.get("cost_usd"),
         wall_s=line["seconds"],
-        speedup_eager=line["speedup_eager"],
-        speedup_compile=line["speedup_compile"],
+        speedup_eager=line.get("speedup_eager"),
+        speedup_compile=line.get("speedup_compile"),
     )
     return Sample(key, "done", run, result)
 
@@ -215,7 +214,7 @@ def read_end(events: Path) -> RunEnd | None:
         return None
     try:
         return RunEnd.model_validate(json.loads(lines[-2]))
-    except (ValueError, ValidationError):
+    except (ValueError, RecursionError):  # ValueError: pydantic's too
         return None
 
 

@@ -69,7 +69,7 @@ class SearchFolder:
             task = Task(path=Path(about["path"]), name=about["id"], text=about["text"], sha256=about["sha256"])
             runs = {int(number): str(name) for number, name in stored["runs"].items()}
             intact = text_sha256(task.text) == task.sha256
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(f"{path / RECORD} is damaged: {error!r}") from error
         if not intact:
             raise ConfigError(f"{path / RECORD} is damaged: the text does not have the recorded sha256")

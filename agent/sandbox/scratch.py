@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,11 +19,14 @@ OWNER_FILE: Final = "owner.json"
 
 def make_scratch(labels: Mapping[str, str]) -> Path:
     """A new folder with tmp/home in it; `labels` are added to the owner's. Raises SandboxError (disk full)."""
+    scratch: Path | None = None
     try:
         scratch = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX))
         (scratch / OWNER_FILE).write_text(json.dumps(owner_labels() | dict(labels)), encoding="utf-8")
         (scratch / "tmp" / "home").mkdir(parents=True)
     except OSError as error:
+        if scratch is not None:  # without its owner's name nobody would ever remove it
+            shutil.rmtree(scratch, ignore_errors=True)
         where = tempfile.gettempdir()
         raise SandboxError(f"cannot make a folder in {where}: {error.strerror}", hint="free disk space") from error
     return scratch

@@ -102,7 +102,7 @@ class RunFolder:
             record = json.loads((self.path / "task.json").read_bytes())
             task = Task(path=Path(record["path"]), name=record["id"], text=record["text"], sha256=record["sha256"])
             intact = text_sha256(task.text) == task.sha256
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(f"{self.path / 'task.json'} is damaged: {error!r}") from error
         if not intact:
             raise ConfigError(f"{self.path / 'task.json'} is damaged: the text does not have the recorded sha256")

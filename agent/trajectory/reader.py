@@ -67,3 +67,5 @@ def parse_line(raw: bytes) -> Event:
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None

@@ -64,19 +64,33 @@ def read_ending(folder: RunFolder) -> Ending | None:
     """None while the run is owed work: no verdict.json, or one that is torn."""
     try:
         return ending_of(json.loads((folder.path / "verdict.json").read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
 def ending_of(record: dict[str, Any]) -> Ending:
     """The same for what verdict.json holds. Raises ValueError, KeyError or TypeError where it is no such record."""
-    counts = record["counts"]
+    counts, reward = record["counts"], record["reward"]
+    if not isinstance(reward, int | None):
+        raise TypeError("a reward is a whole number")
     return Ending(
         reason=StopReason(record["reason"]),
-        reward=record["reward"],
-        verdict=record[counts] if counts else None,
-        errors=tuple(record["errors"]),
+        reward=reward,
+        verdict=_checked(record[counts]) if counts else None,
+        errors=tuple(map(str, record["errors"])),
     )
+
+
+def _checked(verdict: Any) -> dict[str, Any]:
+    """The parts that are looked at again and again have the shape of a report's; TypeError or ValueError where not."""
+    if not isinstance(verdict, dict):
+        raise TypeError("a verdict is an object")
+    if not all(isinstance(reason, dict) for reason in verdict.get("reasons") or ()):
+        raise TypeError("a reason is an object")
+    for rival in dict(verdict.get("speedup") or {}).values():
+        if rival is not None and not isinstance(rival.get("ratio") if isinstance(rival, dict) else "", int | float):
+            raise TypeError("a speed-up has a ratio")
+    return verdict
 
 
 def _walk(path: str, depth: int) -> Iterator[str]:

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 from plans import CONFIG, make_collection, make_task
+from pydantic import BaseModel
 
-from agent.batch.collection import Collection, JsonLines, make_plan
+from agent.batch.collection import Collection, make_plan
+from agent.batch.json_lines import JsonLines
 from agent.config import load_config
 from agent.errors import ConfigError, RecordError
+
+
+class Number(BaseModel):
+    n: int
 
 
 def test_the_same_command_finds_its_plan_again(tmp_path: Path) -> None:
@@ -93,7 +99,7 @@ def test_a_second_driver_is_refused_and_told_of_the_first(tmp_path: Path) -> Non
 
 
 def test_a_torn_line_is_not_there_and_is_cut_off(tmp_path: Path) -> None:
-    lines = JsonLines(tmp_path / "list.jsonl")
+    lines = JsonLines(tmp_path / "list.jsonl", Number)
     assert list(lines.read()) == []
     lines.append({"n": 1})
     with lines.path.open("ab") as file:
@@ -105,7 +111,7 @@ def test_a_torn_line_is_not_there_and_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_a_damaged_line_in_the_middle_is_said(tmp_path: Path) -> None:
-    lines = JsonLines(tmp_path / "list.jsonl")
+    lines = JsonLines(tmp_path / "list.jsonl", Number)
     lines.path.write_bytes(b'{"n": 1}\nrubbish\n{"n": 2}\n')
     with pytest.raises(RecordError, match="line 2 is damaged"):
         list(lines.read())
@@ -114,8 +120,8 @@ def test_a_damaged_line_in_the_middle_is_said(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_the_list_as_it_was(tmp_path: Path) -> None:
     """A limit on the size of files stands for the disk: the kernel writes as much as fits, then refuses."""
     code = (
-        "import resource, sys; from pathlib import Path; from agent.batch.collection import JsonLines\n"
-        "lines = JsonLines(Path(sys.argv[1])); lines.append({'n': 1})\n"
+        "import resource, sys; from pathlib import Path; from agent.batch.json_lines import JsonLines\n"
+        "from pydantic import BaseModel; lines = JsonLines(Path(sys.argv[1]), BaseModel); lines.append({'n': 1})\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20, 20))\n"
         "try: lines.append({'n': 2, 'long': 'x' * 100})\n"
         "except Exception as error: print(type(error).__name__, error.full)"
