@@ -5,7 +5,7 @@ takes off.
 import array
 
 import pytest
-from referee import announce, on_device, policy, seal
+from referee import announce, policy, seal
 from referee.outcome import Rejected
 from referee.samples import Sample, Times
 
@@ -97,11 +97,3 @@ def test_kernels_of_a_vendor_that_are_no_product_and_no_convolution_are_refused(
         policy.check_kernels([OWN, softmax], strict=True)
     assert policy.check_kernels([OWN, softmax, layout], strict=False)["vendor"] == 55.0
     assert policy.check_kernels([OWN, layout], strict=True)["vendor"] == 5.0
-
-
-@pytest.mark.parametrize(
-    ("eager", "decided"),
-    [([200.0] * 8, True), ([101.0, 99.0] * 4, False), ([106.0, 104.0] * 4, False), ([150.0, 190.0] * 4, False)],
-)
-def test_rounds_end_early_only_where_neither_call_nor_reward_can_change(eager, decided):
-    assert on_device.decided(times(eager, [100.0] * 8)) is decided

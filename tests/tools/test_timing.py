@@ -1,7 +1,7 @@
 """From samples to intervals: quiet rounds, noise, reward."""
 
 import pytest
-from referee import report
+from referee import report, stopping
 from referee.samples import Sample, Times
 
 pytestmark = pytest.mark.torch
@@ -61,3 +61,37 @@ def test_a_submission_cannot_have_its_slow_rounds_left_out():
     waiting(disturbed, "submission", (1, 5))
     waiting(disturbed, "eager", (3, 8))
     assert disturbed.quiet() == [at for at in range(16) if at not in (1, 3, 5, 8)]
+
+
+NOISE = [1.0, 0.99, 1.012, 0.985, 1.006, 1.0, 0.995, 1.015, 0.99, 1.005, 0.98, 1.01]
+
+
+@pytest.mark.parametrize(
+    ("eager", "compiled", "rounds", "enough"),
+    [
+        (1.5, 0.7, 6, True),  # clear of both margins on both sides, whatever comes
+        (1.5, 0.7, 5, False),  # one order of the sides would count more
+        (1.5, 0.7, 4, False),
+        (1.5, 1.0, 12, False),  # near a margin
+        (1.5, 1.05, 12, False),
+        (1.5, 1.035, 8, False),  # its interval excludes the margins, but not with twice its width
+    ],
+)
+def test_rounds_end_early_only_where_neither_call_nor_reward_can_change(eager, compiled, rounds, enough):
+    sides = ([us * 100.0 * ratio for us in NOISE[:rounds]] for ratio in (eager, compiled))
+    assert stopping.enough(times([100.0] * rounds, *sides)) is enough
+
+
+def test_a_ratio_is_told_with_some_accuracy():
+    wild = [300.0, 150.0, 280.0, 170.0, 310.0, 160.0, 290.0, 155.0]
+    assert not stopping.enough(times([100.0] * 8, wild, wild))
+
+
+def test_tight_intervals_end_rounds_near_a_margin_too():
+    steady = [100.0, 100.1, 99.9, 100.2, 99.8] * 2
+    assert stopping.enough(times(steady, [100.0] * 10, [100.0] * 10))
+    assert not stopping.enough(times(steady[:8], [100.0] * 8, [100.0] * 8))
+
+
+def test_nothing_is_decided_early_on_a_machine_that_is_not_quiet():
+    assert not stopping.enough(times([100.0] * 10, [200.0] * 10, [200.0] * 10, waited=0.5))

@@ -23,9 +23,6 @@ FRESH: Final = 0x5A
 LONG_TRIAL: Final = 34
 SHORT_TRIAL: Final = 2
 WINDOW_LIMIT_S: Final = 100.0
-ROUGH: Final = 500  # resamples where only more rounds or not is decided
-DECIDED_ROUNDS: Final = 8
-DECIDED: Final = 0.025  # relative half-width at which an interval that excludes both margins is decided
 
 
 class Watch:
@@ -107,16 +104,6 @@ def most_bytes() -> float:
 def compared(times: Times) -> int:
     """How many items of a batch are compared: on a GPU launches count as well as bytes."""
     return min(COMPARED[0], COMPARED[1] // max(times.output_bytes, 1))
-
-
-def decided(times: Times) -> bool:
-    """Whether neither the call (1.00) nor the reward (1.05) can change any more. Batches are few and long on a GPU."""
-    for baseline in ("eager", "compile"):
-        found = times.interval(baseline, resamples=ROUGH)
-        wide = (found.high - found.low) / 2 > DECIDED * found.ratio
-        if wide or any(found.low <= margin <= found.high for margin in (1.0, 1.05)):
-            return False
-    return True
 
 
 def copy_speed() -> float:

@@ -29,6 +29,7 @@ from referee import (
     noise,
     on_device,
     quota,
+    stopping,
     stores,
     tree,
     truth,
@@ -46,11 +47,10 @@ BATCH_BYTES: Final = 320 << 20
 MOST_ITEMS: Final = 2000
 MOST_POINTERS: Final = 12_000  # an answer has to fit into a socket's buffer: its writer is stopped
 MORE: Final = 8
-MOST_ROUNDS: Final = 40
+UNSEEN: Final = 1000  # rounds that are not recorded have seeds of their own
 NEIGHBOURS: Final = 32  # calls before a wrong one whose outputs it is compared with
 LOOKED_AT: Final = 2  # rounds after which one more is played in which the submission is looked at on its way
 LOOK_ONE_IN: Final = 6
-TIGHT: Final = 0.008  # relative half-width of both intervals at which more rounds say nothing new
 SLACK: Final = 1.5
 SAMPLE_S: Final = 0.2
 WINDOW: Final = 1 << 20
@@ -59,7 +59,7 @@ FLOOR: Final = 8.0  # times the measured copying speed: no kernel writes its out
 
 
 def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, marks: Callable[[str], None]) -> Times:
-    """Warm up, find the batch size, then rounds until the intervals are tight or the budget is spent."""
+    """Warm up, find the batch size, then rounds until they say nothing new or the budget is spent."""
     sides = {**baselines, "submission": trial.submission}
     times = Times(samples={name: [] for name in sides}, copy_gb_per_s=copy_speed(trial.target))
     state = challenge.draw_weights(
@@ -76,16 +76,15 @@ def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, mark
     number = 0
     meter = noise.Meter.now(trial.nursery)
     play_round(trial, sides, state, number, times, record=False)
-    while number < FEWEST_ROUNDS or (
-        number < MOST_ROUNDS and time.monotonic() < deadline and not _tight(trial, times, number)
-    ):
+    most = stopping.MOST_ROUNDS[trial.target]
+    while number < FEWEST_ROUNDS or (number < most and time.monotonic() < deadline and not stopping.enough(times)):
         number += 1
         play_round(trial, sides, state, number, times, record=True)
         if number <= LOOKED_AT or not random.SystemRandom().randrange(LOOK_ONE_IN):
             # In between and not counted, like all others for the submission: what it does in the middle of a batch.
             look = footprint.looks(trial, batch_s=times.samples["submission"][-1].us * times.calls / 1e6)
             if look is not None:
-                play_round(trial, sides, state, number + MOST_ROUNDS, times, record=False, look=look)
+                play_round(trial, sides, state, number + UNSEEN, times, record=False, look=look)
     times.foreign_share = meter.foreign_share(noise.Meter.now(trial.nursery))
     times.empty_us = [challenge.empty_window(baselines["eager"]).wall_ns / 1e3 for _ in range(on_device.EMPTY_WINDOWS)]
     marks("timed")
@@ -353,18 +352,6 @@ def nudge(state: State) -> None:
         start = random.SystemRandom().randrange(max(1, flat.numel() - WINDOW))
         part = flat[start : start + WINDOW]
         part.mul_(torch.rand(part.shape, device=part.device).mul_(0.2).add_(0.9).to(part.dtype))
-
-
-def _tight(trial: Trial, times: Times, number: int) -> bool:
-    if trial.target == "cuda" and not number % 2 and number >= on_device.DECIDED_ROUNDS and on_device.decided(times):
-        return True
-    if number % 2 or number < 10:
-        return False
-    for baseline in ("eager", "compile"):
-        found = times.interval(baseline, resamples=on_device.ROUGH)
-        if (found.high - found.low) / 2 > TIGHT * found.ratio:
-            return False
-    return True
 
 
 def copy_speed(target: str) -> float:
