@@ -82,7 +82,7 @@ def refresh_summary(collection: Collection) -> bool:
 def _times(collection: Collection) -> dict[str, Any]:
     try:
         return {"time": json.loads((collection.path / "summary.json").read_bytes())["time"]}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
 
 

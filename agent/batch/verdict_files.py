@@ -57,7 +57,7 @@ class VerdictFiles:
         for path in sorted(self.past.glob("[!.]*.json"), reverse=True):
             try:
                 data = json.loads(self._bytes(path))
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             judge = data.get("judge") if isinstance(data, dict) else None
             if not isinstance(judge, dict) or not ours(judge):

@@ -4,6 +4,7 @@ Covers OpenAI-style dicts and whole chat completions (calls or fenced action blo
 Message, Reply and plain text; all but a Reply go through the parser of the OpenAI-compatible backend.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,9 @@ class Tokens:
     logprobs: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("prompt_ids", "completion_ids", "logprobs"):
+            if not hasattr(getattr(self, name), "__len__") and getattr(self, name) is not None:
+                raise ConfigError(f"{name} is a {type(getattr(self, name)).__name__}: give a list of numbers")
         ids, logprobs = self.completion_ids, self.logprobs
         if logprobs is not None and (ids is None or len(ids) != len(logprobs)):
             count = 0 if ids is None else len(ids)
@@ -54,6 +58,23 @@ def to_reply(
     `finish_reason` "length" says that the message was cut off: its calls are then not executed. Fenced action blocks
     are read where the protocol is `text`, or `auto` and the text has one; one JSON object where it is `json`.
     """
+    try:
+        reply = _read(message, turn, tools, protocol, tokens, finish_reason)
+        json.dumps(reply.model_dump())  # what cannot be recorded must not end an episode
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        what = "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]
+        raise ConfigError(f"this is no assistant message: {what}", hint=HINT) from error
+    return reply
+
+
+def _read(
+    message: Any,
+    turn: int,
+    tools: Sequence[ToolSchema],
+    protocol: Protocol,
+    tokens: Tokens | None,
+    finish_reason: str | None,
+) -> Reply:
     reply = message if isinstance(message, Reply) else _parsed(message, finish_reason)
     if tokens is not None:
         reply = _with_tokens(reply, tokens)

@@ -75,7 +75,7 @@ def read_seed(folder: RunFolder) -> Seed | None:
         notes = str(json.loads(path.read_bytes())["notes"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RecordError(f"{path} cannot be read: {error!r}") from error
     return Seed(folder.seed if folder.seed.is_dir() else None, notes)
 

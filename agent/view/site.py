@@ -186,7 +186,7 @@ def _owed(roots: Sequence[Path], rows: Sequence[Row]) -> str:
         plan = json.loads((roots[0] / "collection.json").read_bytes())
         places = {str(roots[0] / task["folder"]) for task in plan["tasks"]}
         samples = int(plan["samples"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return ""
     done = sum(row.counts and str(Path(row.path).parents[1]) in places for row in rows)
     wanted = len(places) * samples
@@ -200,7 +200,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             for raw in file:
                 try:
                     data = json.loads(raw)
-                except ValueError:
+                except (ValueError, RecursionError):
                     continue
                 if isinstance(data, dict):
                     yield data

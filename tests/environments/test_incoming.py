@@ -96,3 +96,25 @@ def test_lengths_must_agree() -> None:
 def test_what_is_no_assistant_message_is_refused(message: Any) -> None:
     with pytest.raises(ConfigError):
         read(message)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _ in range(depth):
+        found = {"a": found}
+    return found
+
+
+@pytest.mark.parametrize("junk", [b"x", object(), {1, 2}, nested(20_000)], ids=["bytes", "object", "set", "deep"])
+@pytest.mark.parametrize("where", ["content", "extra", "reasoning_details", "arguments"])
+def test_what_cannot_be_recorded_is_refused_before_the_episode_sees_it(junk: Any, where: str) -> None:
+    call = {"id": "a", "function": {"name": "bash", "arguments": junk}}
+    message = {**PLAIN, "tool_calls": [call]} if where == "arguments" else {**PLAIN, where: junk}
+    with pytest.raises(ConfigError, match="no assistant message"):
+        read(message)
+
+
+@pytest.mark.parametrize("tokens", [{"prompt_ids": 5}, {"completion_ids": [1], "logprobs": 5}, {"prompt_ids": ["x"]}])
+def test_ids_that_are_none_are_refused(tokens: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        read(PLAIN, tokens=Tokens(**tokens))
