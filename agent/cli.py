@@ -220,6 +220,10 @@ def doctor(
     target: TargetOption = None,
     settings: SetOption = None,
     config: ConfigOption = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out compilers' and profilers' layers.")] = False,
+    patience: Annotated[
+        float, typer.Option(min=0, metavar="S", help="For the layers of one sandbox (45 for target cuda, 240 for cpu).")
+    ] = 0.0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     debug: DebugOption = False,
 ) -> int:
@@ -227,10 +231,11 @@ def doctor(
 
     Exit code: 0 when `agent optimize` could run, 3 otherwise.
     """
-    from agent.ui.doctor import run_doctor
+    from agent.ui.doctor import Thoroughness, run_doctor
 
     flags = {"sandbox.kind": sandbox, "judge.target": target}
-    return run_doctor(files=tuple(config or ()), settings=tuple(settings or ()), flags=flags, json=json)
+    how = Thoroughness(quick=quick, patience_s=patience)
+    return run_doctor(files=tuple(config or ()), settings=tuple(settings or ()), flags=flags, json=json, how=how)
 
 
 for command in (collect, bench, rejudge, export, tasks, view, models):

@@ -1,8 +1,8 @@
 """Checks the sandbox that it runs in: `python -I self_test.py --target cpu|cuda`; one JSON object on stdout.
 
 Covered: whether what a submission needs is there (compiler, torch, a place to execute from; target cuda: each layer
-from the driver to the profilers), and whether what it must not have is absent (network, root). Not covered: whether a
-hostile program could get out; the sandboxes' tests try that.
+from the driver to the profilers), and whether what it must not have is absent (network, root); how long each took.
+Layers run side by side. Not covered: whether a hostile program could get out; the sandboxes' tests try that.
 """
 
 import argparse
@@ -14,98 +14,125 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gputools import programs, self_checks
 
-TORCH_TIMEOUT_S: Final = 120.0
-COMPILE_TIMEOUT_S: Final = 240.0
 # TEST-NET-1 of RFC 5737: no machine answers there, so a refusal shows that there is no route, not that nobody is home.
 UNROUTED: Final = ("192.0.2.1", 53)
-TORCH: Final = "import torch; print(torch.__version__)"
-TORCH_COMPILE: Final = """
-import torch
-f = torch.compile(lambda x: torch.relu(x) * 2 + 1)
-x = torch.randn(64, 64, device=DEVICE)
-assert torch.allclose(f(x), torch.relu(x) * 2 + 1)
-print("a trivial function, on", DEVICE)
-"""
-GPU: Final = """
-import torch
-assert torch.cuda.is_available(), "torch sees no GPU"
-x = torch.ones(64, 64, device="cuda")
-assert (x @ x).sum().item() == 64.0**3
-print(torch.cuda.get_device_name(0), "and", torch.cuda.device_count() - 1, "more")
-"""
-
-TRITON: Final = """
-import importlib.util, os, sys, tempfile
-folder = tempfile.mkdtemp()
-os.environ["TRITON_CACHE_DIR"] = folder
-source = os.path.join(folder, "probe.py")
-with open(source, "w") as file:
-    file.write('''
-import triton, triton.language as tl
-@triton.jit
-def twice(x, y, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
-''')
-spec = importlib.util.spec_from_file_location("probe", source)
-probe = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(probe)
-import torch, triton
-x = torch.arange(1000.0, device="cuda")
-y = torch.empty_like(x)
-probe.twice[(4,)](x, y, 1000, BLOCK=256)
-assert torch.equal(y, 2 * x), "wrong values"
-print(triton.__version__, "compiled and ran a kernel")
-"""
+LAYERS: Final = Path(__file__).resolve().parent / "gputools" / "torch_layers.py"
+# A CPU's first torch.compile builds a precompiled header, which alone can take half a minute.
+PATIENCE_S: Final = {"cpu": 240.0, "cuda": 45.0}
+ORDER: Final = (
+    "no network", "user", "executable /tmp", "g++", "driver", "nvcc", "kernel launch", "torch", "torch on the GPU",
+    "Triton", "torch.compile", "torch.compile on the GPU", "ncu", "compute-sanitizer",
+)  # fmt: skip
 
 Outcome = tuple[bool, str]
+Result = dict[str, Any]
+
+
+class Clock:
+    """The seconds that all layers together may take."""
+
+    def __init__(self, patience_s: float) -> None:
+        self.patience_s = patience_s
+        self._until = time.monotonic() + patience_s
+
+    @property
+    def left_s(self) -> float:
+        return max(0.1, self._until - time.monotonic())
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--target", choices=("cpu", "cuda"), required=True)
-    target = parser.parse_args().target
-    checks: dict[str, Callable[[], Outcome]] = {
-        "no network": no_network,
-        "user": not_root,
-        "executable /tmp": executable_tmp,
-        "g++": compiles_and_loads,
-        "torch": lambda: python(TORCH, timeout_s=TORCH_TIMEOUT_S),
-        "torch.compile": lambda: python(f"DEVICE = 'cpu'\n{TORCH_COMPILE}", timeout_s=COMPILE_TIMEOUT_S),
-    }
-    if target == "cuda":
-        checks |= {
-            "driver": self_checks.driver,
-            "nvcc": nvcc,
-            "kernel launch": self_checks.launch,
-            "torch on the GPU": lambda: python(GPU, timeout_s=TORCH_TIMEOUT_S),
-            "torch.compile on the GPU": lambda: python(
-                f"DEVICE = 'cuda'\n{TORCH_COMPILE}", timeout_s=COMPILE_TIMEOUT_S
-            ),
-            "Triton": lambda: python(TRITON, timeout_s=TORCH_TIMEOUT_S),
-            "ncu": self_checks.counters,
-            "compute-sanitizer": self_checks.sanitizer,
-        }
-    results = [dict(zip(("name", "ok", "detail"), (name, *run(check)), strict=True)) for name, check in checks.items()]
+    parser.add_argument(
+        "--quick", action="store_true", help="leave out what takes seconds: compilers' and profilers' layers"
+    )
+    parser.add_argument("--patience-s", type=float, default=0.0, help="for all layers together")
+    flags = parser.parse_args()
+    clock = Clock(flags.patience_s or PATIENCE_S[flags.target])
+    began = time.monotonic()
+    results = all_results(flags.target, clock, quick=flags.quick)
     status = "ok" if all(result["ok"] for result in results) else "failed"
-    report = {"schema_version": 1, "tool": "self_test", "status": status, "checks": results}
+    seconds = round(time.monotonic() - began, 2)
+    report = {"schema_version": 1, "tool": "self_test", "status": status, "checks": results, "seconds": seconds}
     sys.stdout.write(json.dumps(report) + "\n")
     return 0
 
 
-def run(check: Callable[[], Outcome]) -> Outcome:
+def all_results(target: str, clock: Clock, *, quick: bool) -> list[Result]:
+    """Everything side by side, except what needs another layer's work: one torch for its layers, one probe program."""
+    single: dict[str, Callable[[], Outcome]] = {
+        "no network": no_network,
+        "user": not_root,
+        "executable /tmp": executable_tmp,
+        "g++": compiles_and_loads,
+    }
+    groups: list[Callable[[], list[Result]]] = [lambda: torch_layers(target, clock, quick=quick)]
+    if target == "cuda":
+        single |= {"driver": self_checks.driver, "nvcc": nvcc}
+        groups.append(lambda: probe_layers(clock, quick=quick))
+    with ThreadPoolExecutor(max_workers=len(single) + len(groups)) as pool:
+        ones = [pool.submit(result, name, check) for name, check in single.items()]
+        many = [pool.submit(group) for group in groups]
+        found = [one.result() for one in ones] + [result for group in many for result in group.result()]
+    return sorted(found, key=lambda one: ORDER.index(one["name"]))
+
+
+def result(name: str, check: Callable[[], Outcome]) -> Result:
+    began = time.monotonic()
     try:
-        return check()
+        ok, detail = check()
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return False, f"{type(error).__name__}: {error}"[:300]
+        ok, detail = False, f"{type(error).__name__}: {error}"[:300]
+    return {"name": name, "ok": ok, "detail": detail, "seconds": round(time.monotonic() - began, 2)}
+
+
+def torch_layers(target: str, clock: Clock, *, quick: bool) -> list[Result]:
+    """In a process of its own: a crash or a hang there is a failed layer, and not the end of the other checks."""
+    command = [sys.executable, "-I", str(LAYERS), "--target", target, *(["--quick"] if quick else [])]
+    ran = programs.run(command, timeout_s=clock.left_s)
+    said = [json.loads(line) for line in ran.out.splitlines() if line.startswith("{")]
+    found = [line for line in said if "name" in line]
+    begun = [line["begun"] for line in said if "begun" in line] or ["torch"]
+    if len(found) < len(begun) or not said:
+        how = f"did not end within {clock.patience_s:.0f} s" if ran.code is None else last_words(ran)
+        unfinished = {"name": begun[-1], "ok": False, "detail": how, "seconds": 0.0, "unfinished": ran.code is None}
+        found.append(unfinished)
+    return found
+
+
+def last_words(ran: programs.Ran) -> str:
+    lines = ran.err.strip().splitlines()
+    return f"the process ended with exit code {ran.code}: {lines[-1] if lines else ''}"[:300]
+
+
+def probe_layers(clock: Clock, *, quick: bool) -> list[Result]:
+    """One small program is compiled; it is launched, profiled and checked side by side."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(max_workers=3) as pool:
+        began = time.monotonic()
+        probe = self_checks.build(Path(folder), timeout_s=clock.left_s)
+        built_s = round(time.monotonic() - began, 2)
+        checks = {"kernel launch": self_checks.launch}
+        if not quick:
+            checks |= {"ncu": self_checks.counters, "compute-sanitizer": self_checks.sanitizer}
+
+        def looked_at(name: str) -> Result:
+            return result(name, lambda: checks[name](probe, timeout_s=clock.left_s))
+
+        found = list(pool.map(looked_at, checks))
+    for one in found:
+        one["unfinished"] = not one["ok"] and self_checks.TOO_LONG in one["detail"]
+    found[0]["seconds"] = round(found[0]["seconds"] + built_s, 2)
+    return found
 
 
 def no_network() -> Outcome:
@@ -166,16 +193,6 @@ def nvcc() -> Outcome:
         return False, f"{path} does not say its version"
     older = self_checks.older_driver(release[1])
     return not older, older or f"{path}, CUDA {release[1]}"
-
-
-def python(code: str, *, timeout_s: float) -> Outcome:
-    """Runs in a process of its own: a crash or a hang there is a failed check, not the end of the others."""
-    command = [sys.executable, "-I", "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
-    if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        return False, (lines[-1] if lines else f"exit code {done.returncode}")[:300]
-    return True, done.stdout.strip()
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ class Check:
     detail: str = ""
     advice: str = ""
     needed: bool = False
+    seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

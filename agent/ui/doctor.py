@@ -2,13 +2,17 @@
 
 import json as json_format
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from agent.config import Config, default_files, load_config
 from agent.errors import EXIT_INFRASTRUCTURE
 from agent.judging.target import resolve_target
+from agent.judging.tool_runs import Target
 from agent.ui.checks import (
     Check,
     check_model,
@@ -23,24 +27,41 @@ from agent.ui.sandbox_checks import check_bubblewrap, check_docker, check_inside
 if TYPE_CHECKING:
     from rich.console import Console
 
+WORTH_SAYING_S: Final = 0.1
 _MARKS: Final = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red"), "skip": ("–", "dim")}
 
 
-def run_doctor(*, files: Sequence[Path], settings: Sequence[str], flags: Mapping[str, Any], json: bool) -> int:
+@dataclass(frozen=True)
+class Thoroughness:
+    """`quick`: without what takes more than a few seconds. `patience_s`: for one sandbox' layers, 0 for the usual."""
+
+    quick: bool = False
+    patience_s: float = 0.0
+
+
+def run_doctor(
+    *,
+    files: Sequence[Path],
+    settings: Sequence[str],
+    flags: Mapping[str, Any],
+    json: bool,
+    how: Thoroughness = Thoroughness(),
+) -> int:
     """0 when `agent optimize` could run (its sandbox works, a language model answers or a recorded run is replayed)."""
     config = load_config(files=(*default_files(Path.cwd()), *files), settings=settings, flags=flags)
     console = make_console(stderr=json)
-    checks = []
-    for check in all_checks(config, console):
+    began = time.monotonic()
+    checks: list[Check] = []
+    for check in all_checks(config, console, how):
         checks.append(check)
         if not json:
             _print(console, check, first=len(checks) == 1 or checks[-2].group != check.group)
-    able = could_run(checks)
+    able, seconds = could_run(checks), round(time.monotonic() - began, 1)
     if json:
-        data = {"schema_version": 1, "ok": able, "checks": [check.as_dict() for check in checks]}
+        data = {"schema_version": 1, "ok": able, "seconds": seconds, "checks": [check.as_dict() for check in checks]}
         sys.stdout.write(json_format.dumps(data) + "\n")
     else:
-        _conclude(console, able)
+        _conclude(console, able, seconds)
     return 0 if able else EXIT_INFRASTRUCTURE
 
 
@@ -49,24 +70,36 @@ def could_run(checks: Iterable[Check]) -> bool:
     return not any(check.status == "fail" and check.needed for check in checks)
 
 
-def all_checks(config: Config, console: "Console") -> Iterator[Check]:
-    """In the order in which things depend on each other; slow ones come last."""
+def all_checks(config: Config, console: "Console", how: Thoroughness) -> Iterator[Check]:
+    """In the order in which things depend on each other; what takes long runs side by side."""
     target = resolve_target(config.judge)
-    yield check_python()
-    yield check_target(config)
-    yield from check_storage(config)
-    docker, bubblewrap = list(check_docker(config, target)), list(check_bubblewrap(config))
-    yield from docker
-    yield from bubblewrap
-    chosen, kind = check_sandbox_choice(config)
-    yield chosen
-    yield from check_model(config)
-    usable = {"docker": _works(docker), "bubblewrap": _works(bubblewrap), "none": kind == "none"}
-    for name in ("docker", "bubblewrap", "none"):
-        if usable[name] and config.sandbox.kind in ("auto", name):
-            with console.status(f"testing a {name} sandbox (a minute or two)"):
-                inside = list(check_inside(config, name, target, needed=name == kind))
-            yield from inside
+    with ThreadPoolExecutor(max_workers=6) as pool:
+        model = pool.submit(lambda: list(check_model(config)))
+        engines = {
+            "docker": pool.submit(lambda: list(check_docker(config, target))),
+            "bubblewrap": pool.submit(lambda: list(check_bubblewrap(config))),
+        }
+        yield check_python()
+        yield check_target(config)
+        yield from check_storage(config)
+        usable = {}
+        for name, engine in engines.items():
+            usable[name] = _works(engine.result())
+            yield from engine.result()
+        chosen, kind = check_sandbox_choice(config)
+        usable["none"] = kind == "none"
+        yield chosen
+        kinds = [name for name, works in usable.items() if works and config.sandbox.kind in ("auto", name)]
+        inside = [pool.submit(_inside, config, name, target, name == kind, how) for name in kinds]
+        yield from model.result()
+        for name, layers in zip(kinds, inside, strict=True):
+            with console.status(f"testing a {name} sandbox"):
+                found = layers.result()
+            yield from found
+
+
+def _inside(config: Config, name: str, target: Target, needed: bool, how: Thoroughness) -> list[Check]:
+    return list(check_inside(config, name, target, needed=needed, quick=how.quick, patience_s=how.patience_s))
 
 
 def _works(checks: Sequence[Check]) -> bool:
@@ -79,7 +112,8 @@ def _print(console: "Console", check: Check, *, first: bool) -> None:
     if first:
         console.print(Text(check.group, style="bold"))
     mark, style = _MARKS[check.status]
-    line = Text.assemble((f"  {mark} ", style), f"{check.name:<16} ", (safe(check.detail), "dim"))
+    took = f"  {check.seconds:.1f} s" if check.seconds >= WORTH_SAYING_S else ""
+    line = Text.assemble((f"  {mark} ", style), f"{check.name:<16} ", (safe(check.detail) + took, "dim"))
     console.print(line, soft_wrap=not console.is_terminal)
     if check.advice and check.status != "ok":
         head, *more = safe(check.advice).splitlines()
@@ -87,9 +121,9 @@ def _print(console: "Console", check: Check, *, first: bool) -> None:
             console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
 
 
-def _conclude(console: "Console", able: bool) -> None:
+def _conclude(console: "Console", able: bool, seconds: float) -> None:
     from rich.text import Text
 
     words = "`agent optimize` can run here" if able else "`agent optimize` cannot run here yet; see the marks above"
     console.print()
-    console.print(Text(words, style="bold green" if able else "bold red"))
+    console.print(Text(f"{words} ({seconds:.0f} s)", style="bold green" if able else "bold red"))

@@ -3,9 +3,11 @@ takes off.
 """
 
 import array
+from pathlib import Path
 
 import pytest
-from referee import announce, policy, seal
+from referee import announce, examine, faults, outcome, policy, seal, worker
+from referee.launch import WorkerFailure
 from referee.outcome import Rejected
 from referee.samples import Sample, Times
 
@@ -97,3 +99,54 @@ def test_kernels_of_a_vendor_that_are_no_product_and_no_convolution_are_refused(
         policy.check_kernels([OWN, softmax], strict=True)
     assert policy.check_kernels([OWN, softmax, layout], strict=False)["vendor"] == 55.0
     assert policy.check_kernels([OWN, layout], strict=True)["vendor"] == 5.0
+
+
+# As CUDA, the driver and torch say it.
+DRIVER_TOO_OLD = "RuntimeError: The NVIDIA driver on your system is too old (found version 12040). Please update"
+NO_IMAGE = "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device"
+GONE = "torch.AcceleratorError: CUDA error: GPU is lost"
+ILLEGAL = "torch.AcceleratorError: CUDA error: an illegal memory access was encountered"
+
+
+@pytest.mark.parametrize(
+    ("kind", "detail", "trusted", "code"),
+    [
+        ("exception", DRIVER_TOO_OLD, True, "runtime.no_device"),
+        ("exception", NO_IMAGE, True, "runtime.no_device"),
+        ("task.raises", f"Model.forward raises {GONE}", True, "runtime.no_device"),
+        ("exception", "RuntimeError: No CUDA GPUs are available", True, "runtime.no_device"),
+        ("oom", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 64.00 GiB", True, "task.out_of_memory"),
+        ("exception", ILLEGAL, True, "task.raises"),
+        ("exception", ILLEGAL, False, "runtime.exception"),
+        ("exception", GONE, False, "runtime.exception"),  # it may say so; whether it is so is looked at
+        ("timeout", "no answer within 60 s", False, "runtime.timeout"),
+    ],
+)
+def test_whose_fault_an_error_of_the_gpu_is(kind, detail, trusted, code):
+    found = outcome.blame(WorkerFailure("eager" if trusted else "submission", kind, detail), trusted=trusted)
+    assert (found.code, isinstance(found, Rejected)) == (code, not trusted)
+
+
+@pytest.mark.parametrize(
+    "text", ["CUDA out of memory.", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED when"]
+)
+def test_memory_that_is_missing_on_a_gpu_is_no_other_error(text):
+    assert worker._failure(RuntimeError(text))["error"] == "oom"
+
+
+@pytest.mark.parametrize(("alive", "status"), [(True, "rejected"), (False, "error")])
+def test_nobody_is_blamed_where_the_gpu_is_gone(monkeypatch, alive, status):
+    monkeypatch.setattr(examine.faults, "gpu_answers", lambda: alive)
+    findings = examine.Findings(
+        reasons=[{"code": "runtime.exception", "detail": ILLEGAL}], status="rejected", correct=False
+    )
+    examine._acquit(findings)
+    assert findings.status == status
+    code = findings.reasons[0]["code"]
+    assert code == ("runtime.exception" if alive else "runtime.device_lost")
+    assert alive or ("illegal memory access" in findings.reasons[0]["detail"] and findings.correct is None)
+
+
+@pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
+def test_a_machine_without_a_gpu_does_not_answer():
+    assert not faults.gpu_answers(30)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import sanitize
+import self_test
 from building import device, resources
-from gputools import counters, machine_code, memory_check, staged
+from gputools import counters, machine_code, memory_check, self_checks, staged
 
 from agent.backends.script import read_script
 from agent.judging.reports import InspectReport, SanitizeReport
@@ -302,6 +303,70 @@ print({text!r})"""
     in_place_of(monkeypatch, tmp_path, "ncu", script)
     first, _ = counters.collect(["subject"], scratch=tmp_path)
     assert (first["time_ns"], "dram_bytes" in first, "l2_hit_pct" in first) == (10, False, False)
+
+
+@pytest.mark.torch
+def test_layers_that_take_too_long_or_crash_are_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (slow,) = self_test.torch_layers("cpu", self_test.Clock(0.5), quick=True)
+    assert (slow["name"], slow["ok"], slow["unfinished"]) == ("torch", False, True)
+    crash = """import json, os
+print(json.dumps({"begun": "torch"}), json.dumps({"name": "torch", "ok": True, "detail": "", "seconds": 1}), sep="\\n")
+print(json.dumps({"begun": "Triton"}), flush=True)
+os.abort()"""
+    (tmp_path / "layers.py").write_text(crash)
+    monkeypatch.setattr(self_test, "LAYERS", tmp_path / "layers.py")
+    fine, crashed = self_test.torch_layers("cuda", self_test.Clock(30), quick=False)
+    assert (fine["name"], fine["ok"]) == ("torch", True)
+    assert (crashed["name"], crashed["ok"], crashed["unfinished"]) == ("Triton", False, False)
+    assert "exit code -6" in crashed["detail"]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("cudaErrorNoKernelImageForDevice: no kernel image is available for execution on the device", "architecture"),
+        ("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version", "older than the"),
+        (
+            "cudaErrorUnsupportedPtxVersion: the provided PTX was compiled with an unsupported toolchain.",
+            "older than the",
+        ),
+        ("cudaErrorNoDevice: no CUDA-capable device is detected", "no GPU is visible"),
+        ("cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable", "another process"),
+        ("cudaErrorSystemDriverMismatch: system has unsupported display driver / cuda driver combination", "differ"),
+        ("out of memory", "filled the GPU's memory"),
+        ("cudaErrorIllegalAddress: an illegal memory access was encountered", "encountered"),
+    ],
+)
+def test_what_a_failed_launch_means(tmp_path: Path, said: str, words: str) -> None:
+    program = tmp_path / "probe"
+    program.write_text(f"#!/bin/sh\necho '{said}'\nexit 1\n".replace("GPU's", "GPU"))
+    program.chmod(0o755)
+    ok, detail = self_checks.launch(self_checks.Probe(program, "sm_90"), timeout_s=20)
+    assert not ok and detail.startswith(said[:40]) and words in detail
+
+
+def test_a_program_that_hangs_is_a_layer_that_was_not_known(tmp_path: Path) -> None:
+    program = tmp_path / "probe"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    ok, detail = self_checks.launch(self_checks.Probe(program, "sm_90"), timeout_s=0.5)
+    assert not ok and self_checks.TOO_LONG in detail
+
+
+def test_the_profilers_layers_by_what_the_tools_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = self_checks.Probe(tmp_path / "probe", "sm_90")
+    in_place_of(monkeypatch, tmp_path, "ncu", "print('sm__cycles_elapsed.max cycle 1,234')")
+    assert self_checks.counters(probe, timeout_s=20)[0]
+    in_place_of(monkeypatch, tmp_path, "ncu", "print('==ERROR== ERR_NVGPUCTRPERM - no permission'); sys.exit(1)")
+    assert self_checks.counters(probe, timeout_s=20) == (False, "ncu may not read the counters (ERR_NVGPUCTRPERM)")
+    bad = "bad = sys.argv[-1] == 'bad'; print('========= Invalid __global__ write of size 4 bytes' if bad else '')"
+    in_place_of(monkeypatch, tmp_path, "compute-sanitizer", f"{bad}; sys.exit(1 if bad else 0)")
+    assert self_checks.sanitizer(probe, timeout_s=20)[0]
+    in_place_of(
+        monkeypatch, tmp_path, "compute-sanitizer", "print('========= Error: Device not supported'); sys.exit(1)"
+    )
+    ok, detail = self_checks.sanitizer(probe, timeout_s=20)
+    assert not ok and "Device not supported" in detail
 
 
 def test_architectures() -> None:

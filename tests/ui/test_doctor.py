@@ -123,6 +123,17 @@ def test_an_interpreter_without_torch_fails_inside(tmp_path: Path) -> None:
     assert checks["g++"].status == "ok"
     assert checks["torch"].status == "fail"
     assert "sandbox.python" in checks["torch"].advice
+    assert checks["g++"].seconds > 0
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.torch
+def test_what_was_not_known_in_time_is_no_failure_and_a_quick_look_leaves_compilers_out() -> None:
+    require_bubblewrap()
+    checks = {check.name: check for check in check_inside(Config(), "bubblewrap", "cpu", needed=True, patience_s=1)}
+    assert (checks["torch"].status, "--patience" in checks["torch"].advice) == ("warn", True)
+    quick = {check.name for check in check_inside(Config(), "bubblewrap", "cpu", needed=True, quick=True)}
+    assert "torch" in quick and "torch.compile" not in quick
 
 
 @pytest.mark.bubblewrap
@@ -139,6 +150,7 @@ def test_the_whole_examination_as_json(
     names = ("no network", "user", "executable /tmp", "g++", "torch", "torch.compile")
     assert inside == dict.fromkeys(names, "ok")
     assert report["ok"] is True
+    assert report["seconds"] >= max(check["seconds"] for check in report["checks"]) > 0
 
 
 @pytest.mark.bubblewrap

@@ -5,7 +5,8 @@ access must be found). Not covered: how fast anything is, and more than the firs
 """
 
 import ctypes
-import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -15,9 +16,22 @@ from gputools import programs
 
 Outcome = tuple[bool, str]
 LIBCUDA: Final = "libcuda.so.1"
-COMPILE_TIMEOUT_S: Final = 120.0
-TOOL_TIMEOUT_S: Final = 120.0
+TOO_LONG: Final = "did not end in time"
 FOUND_ERROR: Final = 9
+MEANINGS: Final = {
+    "no kernel image": "the toolkit does not know this GPU's architecture",
+    "driver version is insufficient": "the driver is older than the toolkit",
+    "unsupported toolchain": "the driver is older than the toolkit",
+    "forward compatibility was attempted": "the driver is older than the toolkit; no compatibility on this GPU",
+    "unsupported display driver": "libcuda.so and the kernel's driver differ: updated since boot?",
+    "no CUDA-capable device": "no GPU is visible here: device nodes, CUDA_VISIBLE_DEVICES",
+    "busy or unavailable": "another process has the GPU to itself (compute mode exclusive?), or it has failed",
+    "system not yet initialized": "nvidia-fabricmanager does not run",
+    "uncorrectable ECC": "the GPU's memory has failed; it needs a reset",
+    "GPU is lost": "the GPU is gone; the machine needs a restart",
+    "out of memory": "other processes have filled the GPU's memory: nvidia-smi",
+}
+"""What an error of the CUDA runtime means for whoever set the machine up."""
 # Without an argument it works; with one its kernel writes far behind the buffer.
 PROBE: Final = """
 #include <cstdio>
@@ -58,29 +72,36 @@ def driver() -> Outcome:
     return True, f"{name.value.decode(errors='replace')}{others}, driver for CUDA {_version(version.value)}"
 
 
-def launch() -> Outcome:
-    """Compiles the probe for this device and runs it."""
-    with tempfile.TemporaryDirectory() as folder:
-        made, said = _build(Path(folder))
-        if made is None:
-            return False, said
-        ran = programs.run([str(made)], timeout_s=TOOL_TIMEOUT_S)
-        if ran.code == 0:
-            return True, f"a kernel built for {said} ran and gave the right values"
-        return False, f"{_last(ran) or f'exit code {ran.code}'}{_advice(ran.said)}"
+@dataclass(frozen=True)
+class Probe:
+    """The compiled program; `path` is None where there is none, and `said` then says why. Else the architecture."""
+
+    path: Path | None
+    said: str
 
 
-def counters() -> Outcome:
+def launch(probe: Probe, *, timeout_s: float) -> Outcome:
+    """Runs the probe, which was compiled for this device."""
+    if probe.path is None:
+        return False, probe.said
+    ran = programs.run([str(probe.path)], timeout_s=timeout_s)
+    if ran.code == 0:
+        return True, f"a kernel built for {probe.said} ran and gave the right values"
+    if ran.code is None:
+        return False, TOO_LONG
+    return False, f"{_last(ran) or f'exit code {ran.code}'}{advice(ran.said)}"
+
+
+def counters(probe: Probe, *, timeout_s: float) -> Outcome:
     """Whether ncu may read hardware counters."""
     ncu = programs.find("ncu")
     if ncu is None:
         return False, "ncu is not there (Nsight Compute)"
-    with tempfile.TemporaryDirectory() as folder:
-        made, said = _build(Path(folder))
-        if made is None:
-            return False, said
-        command = [ncu, "--clock-control", "none", "--metrics", "sm__cycles_elapsed.max", str(made)]
-        ran = programs.run(command, timeout_s=TOOL_TIMEOUT_S, env={"HOME": folder, "TMPDIR": folder})
+    if probe.path is None:
+        return False, probe.said
+    folder = str(probe.path.parent)
+    command = [ncu, "--clock-control", "none", "--metrics", "sm__cycles_elapsed.max", str(probe.path)]
+    ran = programs.run(command, timeout_s=timeout_s, env={"HOME": folder, "TMPDIR": folder})
     if "ERR_NVGPUCTRPERM" in ran.said:
         return False, "ncu may not read the counters (ERR_NVGPUCTRPERM)"
     if "sm__cycles_elapsed.max" in ran.out and ran.code == 0:
@@ -88,19 +109,19 @@ def counters() -> Outcome:
     return False, f"ncu gave no counters: {_first_error(ran)}"
 
 
-def sanitizer() -> Outcome:
+def sanitizer(probe: Probe, *, timeout_s: float) -> Outcome:
     """Whether compute-sanitizer finds a planted bad access and nothing in the same program without it."""
     tool = programs.find("compute-sanitizer")
     if tool is None:
         return False, "compute-sanitizer is not there"
-    with tempfile.TemporaryDirectory() as folder:
-        made, said = _build(Path(folder))
-        if made is None:
-            return False, said
-        command = [tool, "--tool", "memcheck", "--error-exitcode", str(FOUND_ERROR), str(made)]
-        clean = programs.run(command, timeout_s=TOOL_TIMEOUT_S)
-        bad = programs.run([*command, "bad"], timeout_s=TOOL_TIMEOUT_S)
-    if clean.code == 0 and bad.code == FOUND_ERROR:
+    if probe.path is None:
+        return False, probe.said
+    command = [tool, "--tool", "memcheck", "--error-exitcode", str(FOUND_ERROR), str(probe.path)]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        clean, bad = pool.map(lambda argv: programs.run(argv, timeout_s=timeout_s), (command, [*command, "bad"]))
+    # The planted access also fails the program, and then its own exit code goes first.
+    found = bad.code == FOUND_ERROR or "Invalid __global__ write" in bad.out
+    if clean.code == 0 and found:
         return True, "memcheck found a planted bad access and nothing else"
     return False, f"clean program: exit {clean.code}, planted error: exit {bad.code}; {_first_error(bad)}"
 
@@ -119,28 +140,25 @@ def older_driver(toolkit: str) -> str:
     return f"the driver is for CUDA {_version(version.value)}, older than the toolkit {toolkit}"
 
 
-def _build(folder: Path) -> tuple[Path | None, str]:
+def build(folder: Path, *, timeout_s: float) -> Probe:
+    """Compiles the probe for this device."""
     nvcc = programs.find("nvcc")
     if nvcc is None:
-        return None, "nvcc is not there"
+        return Probe(None, "nvcc is not there")
     capability = device.compute_capability()
     if capability is None:
-        return None, "the device's architecture cannot be asked for (libnvidia-ml.so.1)"
+        return Probe(None, "the device's architecture cannot be asked for (libnvidia-ml.so.1)")
     source, made = folder / "probe.cu", folder / "probe"
     source.write_text(PROBE)
     command = [nvcc, "-arch", f"sm_{capability}", "-o", str(made), str(source)]
-    ran = programs.run(command, timeout_s=COMPILE_TIMEOUT_S, cwd=folder)
+    ran = programs.run(command, timeout_s=timeout_s, cwd=folder)
     if ran.code != 0:
-        return None, f"nvcc: {_last(ran)}"
-    return made, f"sm_{capability}"
+        return Probe(None, f"nvcc: {_last(ran) or TOO_LONG}")
+    return Probe(made, f"sm_{capability}")
 
 
-def _advice(said: str) -> str:
-    if "no kernel image" in said:
-        return ": the toolkit does not know this GPU's architecture"
-    if "driver version is insufficient" in said:
-        return ": the driver is older than the toolkit"
-    return ""
+def advice(said: str) -> str:
+    return next((f": {meaning}" for words, meaning in MEANINGS.items() if words in said), "")
 
 
 def _error_name(cuda: ctypes.CDLL, code: int) -> str:
@@ -161,6 +179,6 @@ def _last(ran: programs.Ran) -> str:
 
 def _first_error(ran: programs.Ran) -> str:
     if ran.code is None:
-        return "it did not end in time"
+        return f"it {TOO_LONG}"
     marked = [line.strip() for line in ran.said.splitlines() if "ERROR" in line or "Error" in line]
     return (marked[0] if marked else _last(ran))[:300]

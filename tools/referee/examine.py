@@ -15,6 +15,7 @@ from referee import (
     correctness,
     cuda_driver,
     evidence,
+    faults,
     footprint,
     freeze,
     keeping,
@@ -98,6 +99,8 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
         findings.reasons.append({"code": "runtime.referee", "detail": f"{type(error).__name__}: {error}"})
     if session.primer is not None:
         session.primer.give_up()
+    if options.target == "cuda" and findings.status != "passed":
+        _acquit(findings)
     session.mark("end")
     findings.device = {} if about is None else about.result()
     findings.build = session.build_report
@@ -105,6 +108,16 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
     findings.evidence = evidence.collect(session, trial, findings.times)
     findings.seconds = round(time.monotonic() - started, 3)
     return findings
+
+
+def _acquit(findings: Findings) -> None:
+    """Nobody is blamed for what a GPU that does not answer any more has made of a process."""
+    codes = [reason["code"] for reason in findings.reasons]
+    if not any(code.startswith(("runtime.", "load.", "task.", "numeric.")) for code in codes) or faults.gpu_answers():
+        return
+    detail = f"the GPU does not answer any more; before: {findings.reasons[0]['code']}: {findings.reasons[0]['detail']}"
+    findings.status, findings.correct = "error", None
+    findings.reasons = [{"code": "runtime.device_lost", "detail": detail[:1000]}]
 
 
 @dataclass(frozen=True)

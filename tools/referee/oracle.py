@@ -15,7 +15,7 @@ WIDER: Final = {
     torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
     torch.complex64: torch.complex128,
 }  # fmt: skip
-NO_MEMORY: Final = ("can't allocate memory", "CUDA out of memory")
+NO_MEMORY: Final = ("can't allocate memory", "CUDA out of memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 MANTISSA_BITS: Final = {torch.float32: 23}
 Reply = tuple[protocol.Message, bytes, tuple[int, ...]]
 Pack = Callable[[list[torch.Tensor]], tuple[protocol.Message, tuple[int, ...]]]

@@ -4,6 +4,7 @@ code.
 
 from typing import Final
 
+from referee import faults
 from referee.launch import WorkerFailure
 
 
@@ -52,6 +53,8 @@ def blame(failure: WorkerFailure, *, trusted: bool) -> Rejected | Unjudgeable:
             return Rejected(failure.kind, failure.detail)
         code, text = RUNTIME.get(failure.kind, ("runtime.exception", "{}"))
         return Rejected(code, text.format(failure.detail))
+    if failure.kind in ("exception", "task.raises") and faults.of_machine(failure.detail):
+        return Unjudgeable("runtime.no_device", f"{failure.worker}: {failure.detail}")
     if failure.kind.startswith("task."):
         return Unjudgeable(failure.kind, failure.detail)
     kind = {

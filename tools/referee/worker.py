@@ -21,6 +21,7 @@ from referee import announce, arena, confine, cuda_driver, loading, oplog, pages
 
 M_PERTURB: Final = -6
 DETAIL: Final = 1500
+NO_MEMORY: Final = ("can't allocate memory", "out of memory", "STATUS_ALLOC_FAILED")
 Reply = tuple[protocol.Message, bytes, tuple[int, ...]]
 
 
@@ -271,7 +272,7 @@ def serve(channel: socket.socket) -> None:
 
 
 def _failure(error: BaseException) -> protocol.Message:
-    memory = isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "out of memory" in str(error)
+    memory = isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
     code = "oom" if memory else "exit" if isinstance(error, SystemExit) else "exception"
     text = "".join(traceback.format_exception_only(error)).strip()
     frames = [frame for frame in traceback.extract_tb(sys.exc_info()[2]) if "/referee/" not in frame.filename]

@@ -17,6 +17,11 @@ from typing import Any, Final, TypeVar
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from referee import faults
+
+del sys.path[0]  # a task sees no tool
+
 SEED: Final = 20240229
 MAX_DETAIL: Final = 600
 NO_MEMORY: Final = ("not enough memory", "allocate memory")
@@ -100,6 +105,8 @@ class Task:
         ]
         where = f" (model.py line {lines[-1]})" if lines else ""
         text = " ".join(str(error).split())[:300]
+        if faults.of_machine(text):
+            return Invalid("task.no_cuda_device", f"the GPU cannot be used: {text}{where}")
         if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(m in text for m in NO_MEMORY):
             return Invalid("task.out_of_memory", f"{name} needs more memory than there is: {text}{where}")
         if isinstance(error, SystemExit):
