@@ -1,7 +1,10 @@
 """How many composed candidates survive (aim: 30 %), how many a minute pass through the filters (aim: 60 on two cores),
-and whether the same seed gives the same file when the synthesis is killed on its way and goes on in other batches.
+what that costs in CPU time, which says more on a busy machine, how far the set is from the mix that was asked for, and
+whether the same seed gives the same file when the synthesis is killed on its way and goes on with another number of
+lanes.
 
-`python benchmarks/tasks_synth.py [--count 50] [--seed 1] [--kernelbench CHECKOUT] [--kill-after 60]`
+`python benchmarks/tasks_synth.py [--count 50] [--seed 1] [--kernelbench CHECKOUT] [--kill-after 60]`; for the mix alone
+`--count 1000 --once`.
 """
 
 import argparse
@@ -14,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kernelbench", type=Path)
+    parser.add_argument("--once", action="store_true", help="no second run")
     parser.add_argument("--kill-after", type=float, default=60.0, help="seconds until the second run is killed")
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory(prefix="tasks-synth-") as folder:
@@ -39,10 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         funnel = run(first, options)
         minutes = (time.monotonic() - started) / 60
         journal = (first.parent / "set.jsonl.journal.jsonl").read_text(encoding="utf-8").splitlines()
+        reports = [json.loads(line)["report"] for line in journal[1:]]
+        print_results(funnel, reports, minutes=minutes)
+        if options.once:
+            return 0
         killed = kill(second, options)
         run(second, options, "--lanes", "1")
         same = digest(first) == digest(second)
-    print_results(funnel, examined=len(journal) - 1, minutes=minutes, same=same, killed=killed)
+    print(f"the same file from the same seed: {'yes' if same else 'NO'} ({killed}; then one lane)")
     return 0 if same else 1
 
 
@@ -78,16 +87,22 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def print_results(funnel: dict[str, Any], *, examined: int, minutes: float, same: bool, killed: str) -> None:
+def print_results(funnel: dict[str, Any], reports: Sequence[dict[str, Any]], *, minutes: float) -> None:
     kept, composed = funnel["kept"], funnel["composed"]
     print(
         f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, torch {funnel['versions'].get('torch')}"
     )
     print(f"survive all filters: {kept} of {composed} = {kept / composed:.1%} (aim {SURVIVING:.0%})")
-    print(f"candidates a minute through the filters: {examined / minutes:.0f} (aim {A_MINUTE:.0f}), start included")
+    rate = f"{len(reports) / minutes:.0f} (aim {A_MINUTE:.0f}), start included"
+    print(f"candidates a minute through the filters: {rate}")
+    spent = [report["facts"]["cpu_seconds"] for report in reports if "cpu_seconds" in report["facts"]]
+    print(f"CPU seconds a candidate: {sum(spent) / max(1, len(spent)):.2f}, start not included")
+    stages = Counter[str]()
+    for report in reports:
+        stages.update(report["facts"].get("stage_cpu_seconds", {}))
+    print("  " + ", ".join(f"{name} {value / len(reports):.2f}" for name, value in stages.most_common(6)))
     worst = max(abs(100 * kind["kept"] / kept - PAPER[name]) for name, kind in funnel["kinds"].items())
     print(f"largest distance from the mix: {worst:.2f} percentage points (aim {POINTS:g} in a set of 1,000)")
-    print(f"the same file from the same seed: {'yes' if same else 'NO'} ({killed}; then one lane)")
     for stage, number in funnel["dropped"].items():
         print(f"  {stage}: {number}")
 

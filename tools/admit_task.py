@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--high-ms", type=float, default=100.0, help="longest eager time")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     parser.add_argument("--flagged-uncompiled", action="store_true", help="leave it out for what has been flagged")
+    parser.add_argument("--queue", type=Path, help="a file that grows, instead of stdin; its last line has end: true")
     parser.add_argument("--scratch", type=Path, help="folder for torch.compile's cache, kept between calls")
     flags = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
@@ -48,6 +49,7 @@ def main() -> int:
             "flagged_uncompiled": flags.flagged_uncompiled,
             "threads": cores,
             "scratch": str(scratch),
+            "queue": str(flags.queue.resolve()) if flags.queue else "",
         }
         return _run(options, scratch)
 

@@ -148,11 +148,13 @@ def test_torch_compile_must_agree_and_lost_work_is_flagged() -> None:
         "breaks": task("self.twice(x)", more=TWICE),
         "uncompiled": task("x * 2.0", more=UNCOMPILED),
     }
-    found = admit(texts, "--timeout-s", "120")
+    found = admit(texts, "--timeout-s", "120", "--flagged-uncompiled")
     assert found["good"].status == "admitted", found["good"].detail
     assert found["good"].facts["graphs"] == 1 and found["good"].facts["compile_ms"] > 0
     assert found["good"].facts["flops"] == 2 * 256 * 512 * 64
+    assert found["good"].facts["stage_cpu_seconds"]["compile"] > 0
     assert [flag.code for flag in found["lost"].flags] == ["task.lost_work"]
+    assert found["lost"].status == "admitted" and "compile_ms" not in found["lost"].facts
     assert found["unused"].code == "task.unjudgeable"
     assert found["breaks"].code == "task.compile_differs"
     assert found["uncompiled"].code == "task.not_compiled"

@@ -1,12 +1,14 @@
 """The parent's side: forks one process per candidate, bounds its time and memory, and turns every end into a report.
 
-Started by admit_task.py as `python -I lanes.py FLAGS-AS-JSON`, candidates as JSON lines on stdin, one report per line
-on stdout in the order in which candidates end. Covered: a candidate that raises, hangs, exits, crashes, forks, floods
-its output or asks for more memory than there is. Not covered: a candidate that forges its own report (the judge's own
-controls look at every task again); files and network, which are the sandbox's business.
+Started by admit_task.py as `python -I lanes.py FLAGS-AS-JSON`, candidates as JSON lines on stdin or in a file that
+grows (sources.py), one report per line on stdout in the order in which candidates end. Covered: a candidate that
+raises, hangs, exits, crashes, forks, floods its output or asks for more memory than there is. Not covered: a candidate
+that forges its own report (the judge's own controls look at every task again); files and network, which are the
+sandbox's business.
 """
 
 import contextlib
+import functools
 import json
 import os
 import select
@@ -14,7 +16,6 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -23,6 +24,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from referee import confine
 
+from admission.sources import Given, Queue, Source
+
+POLL_S: Final = 0.05
 RESULT_BYTES: Final = 1 << 20
 FILE_BYTES: Final = 2 << 30
 
@@ -41,6 +45,7 @@ class Options:
     flagged_uncompiled: bool = False
     threads: int = 1
     scratch: str = "/tmp"
+    queue: str = ""
 
 
 @dataclass
@@ -60,15 +65,17 @@ class Lane:
         return self.closed or len(self.data) > RESULT_BYTES or b'"status"' in self.data.rpartition(b"\n")[0][-65536:]
 
 
-def serve(options: Options, candidates: Iterator[dict[str, Any]], out: TextIO) -> None:
+def serve(options: Options, source: Source, out: TextIO) -> None:
     """Examine all candidates; returns when the last one has been reported."""
     lanes: list[Lane] = []
-    while True:
-        while len(lanes) < options.lanes and (candidate := next(candidates, None)) is not None:
+    while lanes or not source.ended:
+        while len(lanes) < options.lanes and (candidate := source.take()) is not None:
             lanes.append(_start(options, candidate))
         if not lanes:
-            return
-        for lane in _ended(lanes):
+            time.sleep(POLL_S)
+            continue
+        full = len(lanes) == options.lanes or source.ended
+        for lane in _ended(lanes, at_most_s=float("inf") if full else POLL_S):
             lanes.remove(lane)
             report = _finish(lane, options, others={other.pid for other in lanes})
             out.write(json.dumps(report) + "\n")
@@ -77,6 +84,8 @@ def serve(options: Options, candidates: Iterator[dict[str, Any]], out: TextIO) -
 
 def _start(options: Options, candidate: dict[str, Any]) -> Lane:
     reader, writer = os.pipe()
+    if "transformers" in str(candidate.get("model_py")):
+        _import_transformers()
     started = time.monotonic()
     sys.stdout.flush()
     pid = os.fork()
@@ -115,17 +124,19 @@ def _home(options: Options, pid: int) -> Path:
     return Path(options.scratch) / f"candidate-{pid}"
 
 
-def _ended(lanes: list[Lane]) -> list[Lane]:
-    """Waits until at least one lane has answered or is over its time."""
+def _ended(lanes: list[Lane], *, at_most_s: float) -> list[Lane]:
+    """Waits until at least one lane has answered or is over its time, or nothing has come for `at_most_s`."""
     while True:
         remaining = max(0.0, min(lane.deadline for lane in lanes) - time.monotonic())
-        readable, _, _ = select.select([lane.reader for lane in lanes], [], [], remaining)
+        readable, _, _ = select.select([lane.reader for lane in lanes], [], [], min(remaining, at_most_s))
         for lane in lanes:
             if lane.reader in readable:
                 _read(lane)
         now = time.monotonic()
         if done := [lane for lane in lanes if lane.answered or now >= lane.deadline]:
             return done
+        if not readable and at_most_s < remaining:
+            return []
 
 
 def _read(lane: Lane) -> None:
@@ -212,15 +223,18 @@ def main() -> int:
     os.dup2(2, 1)
     confine.adopt_orphans()
     (Path(options.scratch) / "inductor").mkdir(parents=True, exist_ok=True)
-    lines = [json.loads(line) for line in sys.stdin.buffer if line.strip()]
-    import_all(lines)
+    if options.queue:
+        source: Source = Queue(Path(options.queue))
+    else:
+        source = Given([json.loads(line) for line in sys.stdin.buffer if line.strip()])
+    import_torch()
     _warm(options)
-    serve(options, iter(lines), out)
+    serve(options, source, out)
     return 0
 
 
-def import_all(lines: list[dict[str, Any]]) -> None:
-    """What children need, once: torch, torch.compile's parts, and transformers where a candidate imports it."""
+def import_torch() -> None:
+    """What children need, once: torch and torch.compile's parts."""
     import torch
     import torch._dynamo
     import torch._inductor.compile_fx
@@ -229,9 +243,12 @@ def import_all(lines: list[dict[str, Any]]) -> None:
     # With one thread, as the judge's template does: the first call chooses MKL's kernels for all processes to come.
     torch.set_num_threads(1)
     torch.tanh(torch.zeros(64))
-    if any("transformers" in str(line.get("model_py")) for line in lines):
-        with contextlib.suppress(ImportError):
-            __import__("transformers.activations")
+
+
+@functools.cache
+def _import_transformers() -> None:
+    with contextlib.suppress(ImportError):
+        __import__("transformers.activations")
 
 
 if __name__ == "__main__":

@@ -82,6 +82,10 @@ class Examiner:
             raise JudgeError("admit_task gave no report", hint=_last_line(result))
         return {id: found.get(id) or _unknown(id, result) for id in texts}
 
+    def command(self, how: Examination, *more: str) -> tuple[str, ...]:
+        """The tool's, for whoever feeds it otherwise."""
+        return self._argv("admit_task", *self._flags(how), *more)
+
     def operators(self) -> tuple[Catalogue, dict[str, str]]:
         """The catalogue less what the installed versions lack, and these versions. Raises JudgeError."""
         names = sorted({operator.name for operator in catalogue().operators})
@@ -107,12 +111,12 @@ class Examiner:
 
 
 @contextlib.contextmanager
-def open_examiner(config: Config, *, target: Target, scratch: Path) -> Iterator[Examiner]:
+def open_examiner(config: Config, *, target: Target, scratch: Path, mounts: Sequence[Mount] = ()) -> Iterator[Examiner]:
     """`scratch` is a folder of the host that becomes the sandbox's workspace; torch.compile's cache lies in it."""
     scratch.mkdir(parents=True, exist_ok=True)
     spec = SandboxSpec(
         workspace=scratch,
-        mounts=(Mount(asset("tools"), TOOLS),),
+        mounts=(Mount(asset("tools"), TOOLS), *mounts),
         limits=sandbox_limits(config.sandbox),
         gpus="all" if target == "cuda" else "none",
     )

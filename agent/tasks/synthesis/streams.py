@@ -5,7 +5,7 @@ interrupted synthesis and one in other batches give the same file.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -78,15 +78,19 @@ class Stream:
     def exhausted(self) -> bool:
         return not self.full and self.number >= self.limit
 
-    def wanted(self, reports: Mapping[str, CandidateReport], count: int) -> list[Candidate]:
-        """The next candidates to be examined, at most `count`, as many as will probably fill the quota."""
+    def wanted(
+        self, reports: Mapping[str, CandidateReport], count: int, *, waiting: Collection[str] = ()
+    ) -> list[Candidate]:
+        """The next candidates to be examined, at most `count`, as many as will probably fill the quota with those that
+        are `waiting` for their reports.
+        """
         found: list[Candidate] = []
         share = (len(self.kept) + 4) / (self.number + 5)
         likely, number = float(len(self.kept)), self.number
         while likely < self.quota and len(found) < count and number < self.limit:
             candidate, report = self._tries(number, reports)
             if candidate is not None and not self._decided_unseen(candidate):
-                if report is None:
+                if report is None and candidate.examined_sha256 not in waiting:
                     found.append(candidate)
                 likely += share if report is None else report.status == "admitted" and not _dropping(report)
             number += 1

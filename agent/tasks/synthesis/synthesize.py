@@ -1,11 +1,12 @@
-"""`agent tasks synth`: batches of candidates through one sandbox until every kind has its quota."""
+"""`agent tasks synth`: candidates through one sandbox until every kind has its quota."""
 
 import contextlib
 import hashlib
 import json
+import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -14,9 +15,10 @@ from agent import __version__
 from agent.backends.base import Backend
 from agent.backends.registry import make_backend
 from agent.config import Config
-from agent.errors import ConfigError, JudgeError, RecordError
+from agent.errors import ConfigError, RecordError
 from agent.export.similarity import Nearest, Structure, load_benchmark, nearest
-from agent.tasks.admission.examiner import CandidateReport, Examination, Examiner, open_examiner
+from agent.tasks.admission.examiner import CandidateReport, Examination, open_examiner
+from agent.tasks.admission.feed import Feed, Inbox
 from agent.tasks.admission.scratch import scratch_folder
 from agent.tasks.synthesis.candidate import Candidate, Maker, Source
 from agent.tasks.synthesis.journal import Journal, journal_path
@@ -26,7 +28,8 @@ from agent.tasks.synthesis.operators import DATA, Catalogue
 from agent.tasks.synthesis.proposals import Proposer, proposals_path
 from agent.tasks.synthesis.streams import Kept, Stream
 
-BATCH: Final = 128  # each starts with an import of torch; what an interruption loses is at most one of them
+AHEAD: Final = max(24, 4 * (os.cpu_count() or 1))  # candidates in front of the lanes
+TOLD_EVERY: Final = 20
 # Facts of the examination that are the same every time.
 COUNTED: Final = ("parameters", "inputs", "outputs", "operators", "traffic_bytes", "compulsory_bytes")
 GENERATION: Final = 2  # grows with every change that makes other candidates from the same seed
@@ -95,7 +98,9 @@ def synthesize(request: Request, *, progress: Progress) -> Synthesized:
             stack.callback(backend.close)
         scratch = stack.enter_context(scratch_folder())
         examined_on: Literal["cpu", "cuda"] = "cpu" if request.twin else request.target
-        examiner = stack.enter_context(open_examiner(request.config, target=examined_on, scratch=scratch))
+        inbox = stack.enter_context(Inbox())
+        opened = open_examiner(request.config, target=examined_on, scratch=scratch, mounts=(inbox.mount,))
+        examiner = stack.enter_context(opened)
         known, versions = examiner.operators()
         wanted, notes = _available(request, known)
         header = _header(request, versions, known, benchmark) | ({"proposed_by": backend.name} if backend else {})
@@ -103,7 +108,8 @@ def synthesize(request: Request, *, progress: Progress) -> Synthesized:
         journal = Journal(journal_path(request.output), header)
         streams = _streams(_maker(request, known, backend), wanted, benchmark, measured)
         how = Examination(lanes=request.lanes, compile=request.compile, flagged_uncompiled=True)
-        examined = _fill(streams, examiner, journal, how, progress)
+        feed = stack.enter_context(contextlib.closing(Feed(examiner, inbox, how)))
+        examined = _fill(streams, feed, journal, progress)
     result = Synthesized(request, _ordered(streams, request.seed), streams, versions, known.missing, notes)
     result.examined_now, result.seconds = examined, time.monotonic() - started
     _write(result)
@@ -166,39 +172,44 @@ def _streams(
     return [Stream(kind, wanted[kind], source, near, measured) for kind in KINDS if wanted[kind]]
 
 
-def _fill(streams: Sequence[Stream], examiner: Examiner, journal: Journal, how: Examination, progress: Progress) -> int:
+def _fill(streams: Sequence[Stream], feed: Feed, journal: Journal, progress: Progress) -> int:
     """Examines until every stream is full; how many candidates that took."""
-    examined, silent = 0, 0
+    examined = 0
     while True:
         for stream in streams:
             stream.settle(journal.reports)
-        for stream in streams:
-            if stream.exhausted:
-                found = f"only {len(stream.kept)} of {stream.quota} tasks of kind {stream.kind}"
-                hint = "ask for fewer, or for another --mix"
-                raise ConfigError(f"{found} in {stream.number} candidates", hint=hint)
-        batch = _batch(streams, journal.reports)
-        if not batch:
+        _check_exhausted(streams)
+        if all(stream.full for stream in streams):
             return examined
-        reports = examiner.examine({candidate.examined_sha256: candidate.examined for candidate in batch}, how)
-        answered = {sha256: report for sha256, report in reports.items() if report.status != "error"}
-        silent = 0 if answered else silent + 1
-        if silent == 3:
-            first = next(iter(reports.values()))
-            raise JudgeError("three batches in a row could not be examined", hint=first.detail)
-        for sha256, report in answered.items():
-            journal.add(sha256, report)
-        examined += len(answered)
-        progress(_line(streams, examined))
+        feed.submit(_next(streams, journal.reports, feed.waiting))
+        for report in feed.reports():
+            if report.status != "error":
+                journal.add(report.id, report)
+                examined += 1
+                if not examined % TOLD_EVERY:
+                    progress(_line(streams, examined))
 
 
-def _batch(streams: Sequence[Stream], reports: Mapping[str, CandidateReport]) -> list[Candidate]:
-    """The next candidates of all streams, as many as are likely to be needed."""
-    batch: list[Candidate] = []
+def _check_exhausted(streams: Sequence[Stream]) -> None:
+    for stream in streams:
+        if stream.exhausted:
+            found = f"only {len(stream.kept)} of {stream.quota} tasks of kind {stream.kind}"
+            raise ConfigError(
+                f"{found} in {stream.number} candidates", hint="ask for fewer, for another --mix, or time more tasks"
+            )
+
+
+def _next(
+    streams: Sequence[Stream], reports: Mapping[str, CandidateReport], waiting: Collection[str]
+) -> dict[str, str]:
+    """The next candidates of all streams, as many as are likely to be needed, so that no lane is idle."""
+    found: dict[str, str] = {}
     for stream in sorted(streams, key=lambda stream: stream.quota - len(stream.kept), reverse=True):
-        if not stream.full and len(batch) < BATCH:
-            batch += stream.wanted(reports, BATCH - len(batch))
-    return list({candidate.examined_sha256: candidate for candidate in batch}.values())
+        room = AHEAD - len(waiting) - len(found)
+        if not stream.full and room > 0:
+            wanted = stream.wanted(reports, room, waiting=waiting)
+            found |= {candidate.examined_sha256: candidate.examined for candidate in wanted}
+    return found
 
 
 def _line(streams: Sequence[Stream], examined: int) -> str:
