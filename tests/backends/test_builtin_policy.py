@@ -224,7 +224,7 @@ def test_a_long_trace_is_read_in_parts() -> None:
 def test_target_cuda_is_cuda_where_nvcc_is_and_triton_where_not() -> None:
     episode = opened(report(), target="cuda", facts="- nvcc: release 13.0\n")
     files = written(episode.turn())
-    assert "float4" in files["kernels/fused.cu"] and "cuda_extension.fused(" in files["model_new.py"]
+    assert "Pack<float, V>" in files["kernels/fused.cu"] and "cuda_extension.fused(" in files["model_new.py"]
     episode = opened(report(), target="cuda")
     actions = episode.turn()
     assert [action.name for action in actions] == ["write_file", "verify"]

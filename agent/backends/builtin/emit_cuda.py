@@ -1,104 +1,101 @@
-"""CUDA C++ for target cuda: pointwise kernels over vectors of four, rows by blocks, reductions of outer axes by tiles,
-products through cuBLAS.
+"""CUDA C++ for target cuda: pointwise kernels, rows by parts of a warp, warps or blocks, reductions of outer axes by
+tiles, transposes through shared memory, products through cuBLAS.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from agent.backends.builtin import loops
-from agent.backends.builtin.affine import Affine, Atom, Chosen, total
-from agent.backends.builtin.c_names import CTYPES, IDENTITY, INFIX
+from agent.backends.builtin import loops, reuse
+from agent.backends.builtin.affine import Affine, Atom, total
+from agent.backends.builtin.c_names import CTYPES
+from agent.backends.builtin.cuda_lines import Body, Lines, decode
 from agent.backends.builtin.ir import Unsupported
-from agent.backends.builtin.kernels import (
-    Accumulate,
-    Buffer,
-    Pass,
-    ProductKernel,
-    Program,
-    Ref,
-    RowKernel,
-    Statement,
-    Store,
-)
+from agent.backends.builtin.kernels import Buffer, Pass, ProductKernel, Program, RowKernel
 from agent.backends.builtin.schedule import Machine
-from agent.backends.builtin.text import number, render
+from agent.backends.builtin.text import render
 
 FILE: Final = "kernels/fused.cu"
 MACHINE: Final = Machine(few_rows=64, stash_elements=0)
-VECTOR: Final = 4
 SMALL: Final = 1 << 30
-WARP_COLS: Final = 1024  # up to here a warp takes a row, above it a block does
-SPLIT_CHUNK: Final = 1 << 14
-ROW_CHUNK: Final = 128
-CALLS: Final = {
-    "exp": "expf", "log": "logf", "log1p": "log1pf", "expm1": "expm1f", "sqrt": "sqrtf", "rsqrt": "rsqrtf",
-    "sin": "sinf", "cos": "cosf", "tanh": "tanhf", "erf": "erff", "floor": "floorf", "ceil": "ceilf",
-    "round": "rintf", "trunc": "truncf", "abs": "fabsf", "recip": "recip", "sigmoid": "sigmoid", "relu": "relu",
-    "max": "nan_max", "min": "nan_min",
-}  # fmt: skip
-COMBINE: Final = {"sum": "Sum", "prod": "Product", "max": "Max", "min": "Min"}
+WARP: Final = 32
+MOST_THREADS: Final = 1024
+IN_REGISTERS: Final = 32  # values of a row that one thread keeps
+WORKERS: Final = 132 * 4  # blocks that keep an H200 busy
+LEAST_CHUNK: Final = 4096  # elements that a block sums up, where several share a row
+LEAST_DEEP: Final = 64  # the same, of a tile's columns
+TILE: Final = 32
+VECTORS: Final = (8, 4, 2)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is tried: threads of a block, and elements a thread takes at once."""
+    """What is tried: threads of a block, vectors that a thread reads before it computes (pointwise), how many times as
+    many threads share a row as would fill their registers, and stores that leave the caches to others.
+    """
 
     threads: int = 256
-    vector: int = VECTOR
+    items: int = 2
+    spread: int = 1
+    stream: bool = True
 
     @property
     def words(self) -> str:
-        return f"{self.threads} threads a block"
+        stores = "streaming" if self.stream else "ordinary"
+        return f"{self.threads} threads, {self.items} vectors a thread, rows spread {self.spread}x, {stores} stores"
 
     @property
     def settings(self) -> tuple[str, ...]:
         """The lines of the source in which variants differ."""
-        return (f"constexpr int THREADS = {self.threads};\n",)
+        return (
+            f"constexpr int THREADS = {self.threads};\n",
+            f"constexpr int ITEMS = {self.items};\n",
+            f"constexpr int SPREAD = {self.spread};\n",
+            f"constexpr bool STREAM = {'true' if self.stream else 'false'};\n",
+        )
 
 
-VARIANTS: Final = (Variant(256), Variant(512), Variant(128))
-
-
-@dataclass
-class _Body:
-    """Lines of one pass: before the elements, for each of a vector's elements, after them."""
-
-    cols: list[dict[str, Any]] = field(default_factory=list)
-    before: list[str] = field(default_factory=list)
-    each: list[str] = field(default_factory=list)
-    after: list[str] = field(default_factory=list)
-    lane: dict[str, Any] | None = None
-    accumulators: list[dict[str, str]] = field(default_factory=list)
+VARIANTS: Final = (Variant(), Variant(256, 4, 2), Variant(128, 1, 1), Variant(256, 2, 1, stream=False))
 
 
 def sources(program: Program, variant: Variant = VARIANTS[0]) -> tuple[dict[str, str], Program]:
     """Files below kernels/, and the program with the scratch memory that reductions by many blocks need."""
-    made = [_kernel(kernel, variant) for kernel in program.kernels]
+    made = [_kernel(kernel) for kernel in program.kernels]
     parts = [buffer for item in made for buffer in item["scratch"]]
     buffers = [*program.inputs, *program.outputs, *program.scratch, *parts]
+    if any(buffer.size == 0 for buffer in buffers):
+        raise Unsupported("a tensor without elements")
     text = render(
         "cuda/kernels.cu.j2",
         kernels=made,
-        variant=variant,
+        settings="".join(variant.settings).rstrip(),
         arguments=[
             f"{'const ' if b in program.inputs else ''}{CTYPES[b.dtype]}* __restrict__ {b.name}" for b in buffers
         ],
         products=any(isinstance(kernel, ProductKernel) for kernel in program.kernels),
+        dtypes={buffer.dtype for buffer in buffers} | _converted(program),
         small=max(buffer.size for buffer in buffers) < SMALL,
     )
     return {FILE: text}, replace(program, scratch=(*program.scratch, *parts))
 
 
-def _kernel(kernel: RowKernel | ProductKernel, variant: Variant) -> dict[str, Any]:
+def _converted(program: Program) -> set[str]:
+    """Types that values are rounded to on the way."""
+    rows = [kernel for kernel in program.kernels if isinstance(kernel, RowKernel)]
+    return {s.op.removeprefix("to_") for kernel in rows for s in loops.statements_of(kernel) if s.kind == "op"}
+
+
+def _kernel(kernel: RowKernel | ProductKernel) -> dict[str, Any]:
     if isinstance(kernel, ProductKernel):
         return _product(kernel)
-    return _Emitter(kernel, variant).view()
+    return _Emitter(kernel).view()
 
 
 def _product(kernel: ProductKernel) -> dict[str, Any]:
     """Arguments of cublasSgemmStridedBatched, which sees every matrix transposed."""
     (left, left_at), (right, right_at), (out, _) = kernel.left, kernel.right, kernel.out
+    if {left.dtype, right.dtype, out.dtype} != {"float32"}:
+        raise Unsupported("a matrix product of other than float32 tensors")
     batch = [atom for atom in kernel.batch if atom.size > 1]
     for outer, inner in pairwise(batch):
         if any(a.coefficient(outer) != a.coefficient(inner) * inner.size for a in (left_at, right_at)):
@@ -106,10 +103,11 @@ def _product(kernel: ProductKernel) -> dict[str, Any]:
     sides = []
     for address, row, col in ((right_at, kernel.k, kernel.n), (left_at, kernel.m, kernel.k)):
         by_row, by_col = address.coefficient(row), address.coefficient(col)
-        if by_col != 1 and by_row != 1 and col.size > 1:
-            raise Unsupported("a product of a matrix without contiguous rows or columns")
         plain = by_col == 1 or col.size == 1
-        sides.append({"op": "CUBLAS_OP_N" if plain else "CUBLAS_OP_T", "lead": max(by_row if plain else by_col, 1)})
+        if not plain and by_row != 1 and row.size > 1:
+            raise Unsupported("a product of a matrix without contiguous rows or columns")
+        lead, least = (by_row, col.size) if plain else (by_col, row.size)
+        sides.append({"op": "CUBLAS_OP_N" if plain else "CUBLAS_OP_T", "lead": max(lead, least)})
     step = [address.coefficient(batch[-1]) if batch else 0 for address in (right_at, left_at)]
     return {
         "kind": "product", "name": kernel.name, "m": kernel.m.size, "n": kernel.n.size, "k": kernel.k.size,
@@ -120,237 +118,203 @@ def _product(kernel: ProductKernel) -> dict[str, Any]:
 
 
 class _Emitter:
-    """The text of one row kernel: one of the kinds pointwise, rows, tiles (lanes are rows), each perhaps split."""
+    """One row kernel: of which kind it is, how many threads share what, and its text."""
 
-    def __init__(self, kernel: RowKernel, variant: Variant) -> None:
+    def __init__(self, kernel: RowKernel) -> None:
         self.kernel = kernel
         loops.merge_loops(kernel)
         self.pointwise = not kernel.passes
         loops.pointwise_to_pass(kernel)
-        self.lanes = loops.choose_lanes(kernel)
-        self.lane: Atom | None = self.lanes.row
-        self.in_rows = self.lanes.row is not None
-        self.vector = variant.vector if self._can_vector() else 1
-        self.used: dict[str, tuple[Buffer, bool]] = {}
+        chosen = loops.choose_lanes(kernel)
+        self.row_lane = None if self.pointwise else chosen.row
+        self.lanes = [None] * len(kernel.passes) if self.row_lane else self._common_lanes()
+        self.vector = self._vector()
         self.scratch: list[Buffer] = []
+        self.columns = max((total(item.cols) for item in kernel.passes), default=1)
+        self.rows = [atom for atom in kernel.rows if atom is not self.row_lane]
+        self.across, self.deep = self._tile()
+        self.split = self._must_split()
+        self.shared, self.group, self.unrolled = self._in_registers()
+        self.text = Lines(kernel, vector=self.vector, row_lane=self.row_lane, shared=self.shared)
+
+    def _common_lanes(self) -> list[Atom | None]:
+        """Passes over the same columns go through them in the same way: then they can share registers."""
+        found: list[Atom | None] = []
+        for item in self.kernel.passes:
+            alike = [other for other in self.kernel.passes if other.cols == item.cols]
+            scores = {
+                atom: sum(loops.lane_score(atom, one.statements, one.stores) for one in alike) for atom in item.cols
+            }
+            found.append(max(scores, key=lambda atom: scores[atom]) if scores else None)
+        return found
+
+    def _vector(self) -> int:
+        """How many neighbours along the lanes are read and written at once, everywhere."""
+        lanes = [self.row_lane] if self.row_lane else [lane for lane in self.lanes if lane is not None]
+        places = self._places()
+        halves = any(buffer.dtype in ("float16", "bfloat16") for buffer, _ in places)
+        if not lanes or not all(self.row_lane or item.cols for item in self.kernel.passes):
+            return 1
+        for vector in VECTORS if halves else VECTORS[1:]:
+            if all(lane.size % vector == 0 for lane in lanes) and self._aligned(lanes, vector):
+                return vector
+        return 1
+
+    def _aligned(self, lanes: list[Atom], vector: int) -> bool:
+        for _, address in self._places():
+            by = [lane for lane in lanes if address.coefficient(lane) == 1]
+            rest = [c for atom, c in address.terms if atom not in by]
+            if by and any(c % vector for c in (*rest, address.const)):
+                return False
+        return True
+
+    def _places(self) -> list[tuple[Buffer, Affine]]:
+        found = [(s.buffer, s.address) for s in loops.statements_of(self.kernel) if s.buffer and s.address]
+        stores = (*self.kernel.stores, *(store for item in self.kernel.passes for store in item.stores))
+        return found + [(store.buffer, store.address) for store in stores]
+
+    # --- who does what -----------------------------------------------------------------------------------------------
+
+    def _tile(self) -> tuple[int, int]:
+        """Threads along the rows and along the columns, where lanes are rows."""
+        if self.row_lane is None:
+            return 1, 1
+        across = min(WARP, power(-(-self.row_lane.size // self.vector)))
+        deep = min(max(256 // across, 1), power(self.columns))
+        return across, deep
+
+    def _blocks(self) -> int:
+        """Blocks when none share a row."""
+        if self.row_lane is None:
+            return total(self.rows)
+        return total(self.rows) * -(-self.row_lane.size // (self.across * self.vector))
+
+    def _must_split(self) -> bool:
+        """Few rows or tiles with many columns, of which nothing but one level is reduced."""
+        if self.kernel.split or not self.kernel.passes or self.pointwise:
+            return self.kernel.split
+        if any(item.level or item.stores for item in self.kernel.passes):
+            return False
+        least = LEAST_DEEP * 4 if self.row_lane else LEAST_CHUNK * 4
+        return self._blocks() < WORKERS // 2 and self.columns >= least
+
+    def chunks(self) -> int:
+        """Blocks that share one row of a split reduction."""
+        if not self.split:
+            return 1
+        least = LEAST_DEEP if self.row_lane else LEAST_CHUNK
+        wanted = -(-WORKERS * 2 // self._blocks())
+        return max(1, min(MOST_THREADS, wanted, -(-self.columns // least)))
+
+    def _in_registers(self) -> tuple[reuse.Reuse, int, bool]:
+        """What later passes find in registers, how many threads share a row for that, and whether all of it fits."""
+        plain = reuse.none(self.kernel)
+        if self.split or self.pointwise:
+            return plain, 256, self.pointwise
+        shared = reuse.find(self.kernel)
+        alive = max(1, shared.most_alive(self.kernel.passes))
+        if self.row_lane is not None:
+            fits = alive * self.vector * -(-self.columns // self.deep) <= IN_REGISTERS
+            return (shared if fits else plain), self.deep, fits
+        vectors = -(-self.columns // self.vector)
+        group = min(WARP, power(vectors))
+        while group < MOST_THREADS and alive * self.vector * -(-vectors // group) > IN_REGISTERS:
+            group *= 2
+        fits = alive * self.vector * -(-vectors // group) <= IN_REGISTERS
+        return (shared, group, True) if fits else (plain, 512, False)
+
+    # --- text --------------------------------------------------------------------------------------------------------
 
     def view(self) -> dict[str, Any]:
-        kernel = self.kernel
-        rows = [atom for atom in kernel.rows if atom is not self.lanes.row]
+        kernel, text = self.kernel, self.text
+        kind = "pointwise" if self.pointwise else "tiles" if self.row_lane else "rows"
+        turned = self._turned() if self.pointwise and kernel.passes else None
+        self.unrolled = self.unrolled and not turned
         steps = self._steps()
-        cols = [total(item.cols) for item in kernel.passes]
-        kind = "pointwise" if self.pointwise else "tiles" if self.in_rows else "rows"
-        if self.pointwise:
-            item = kernel.passes[0] if kernel.passes else None
-            lane = self.lanes.cols[0] if item else None
-            rows = [*rows, *([a for a in item.cols if a is not lane] if item else [])]
-        if kernel.split:
+        if self.split:
             self._split_scratch()
+        rows = self.rows
         return {
-            "kind": kind,
+            "kind": "turned" if turned else kind,
+            "turned": turned,
             "name": kernel.name,
-            "split": kernel.split,
+            "split": self.split,
             "rows": total(rows),
-            "decode": _decode(rows),
+            "decode": decode(rows, "row"),
             "steps": steps,
             "vector": self.vector,
-            "lane": _loop_view(self.lanes.row) if self.lanes.row else None,
-            "warp": bool(cols) and max(cols) <= WARP_COLS,
-            "chunks": self._chunks(),
+            "lane": self.row_lane.size if self.row_lane else 0,
+            "group": self.group,
+            "across": self.across,
+            "deep": self.deep,
+            "chunks": self.chunks(),
             "parameters": [
                 f"{'' if written else 'const '}{CTYPES[b.dtype]}* __restrict__ {name}"
-                for name, (b, written) in self.used.items()
+                for name, (b, written) in text.used.items()
             ],
-            "arguments": list(self.used),
+            "arguments": list(text.used),
             "scratch": self.scratch,
             "part_parameters": [f"float* __restrict__ {buffer.name}" for buffer in self.scratch],
             "part_arguments": [buffer.name for buffer in self.scratch],
         }
 
     def _split_scratch(self) -> None:
-        kernel = self.kernel
-        for accumulate in (a for item in kernel.passes for a in item.accumulates):
-            name = f"{kernel.name}_{accumulate.ref.name}"
-            self.scratch.append(Buffer(name, "float32", total(kernel.rows) * self._chunks()))
-
-    def _chunks(self) -> int:
-        """Workers that share one row of a split reduction."""
-        if not self.kernel.split:
-            return 1
-        largest = max(total(item.cols) for item in self.kernel.passes)
-        return max(1, min(1024, -(-largest // (ROW_CHUNK if self.in_rows else SPLIT_CHUNK))))
-
-    def _can_vector(self) -> bool:
-        """Whether four neighbours along the lanes can be read and written at once, everywhere."""
-        if self.in_rows or not self.kernel.passes:
-            return False
-        for item, lane in zip(self.kernel.passes, self.lanes.cols, strict=True):
-            if lane is None or lane.size % VECTOR:
-                return False
-            places = [(s.buffer, s.address) for s in item.statements if s.buffer and s.address]
-            places += [(store.buffer, store.address) for store in item.stores]
-            for buffer, address in places:
-                if address.coefficient(lane) != 1:
-                    continue
-                others = [c for atom, c in address.terms if atom is not lane] + [address.const]
-                if buffer.dtype == "float32" and any(c % VECTOR for c in others):
-                    return False
-        return True
-
-    # --- steps -------------------------------------------------------------------------------------------------------
+        size = total(self.kernel.rows) * self.chunks()
+        for accumulate in (a for item in self.kernel.passes for a in item.accumulates):
+            self.scratch.append(Buffer(f"{self.kernel.name}_{accumulate.ref.name}", "float32", size))
 
     def _steps(self) -> list[dict[str, Any]]:
         kernel = self.kernel
         steps: list[dict[str, Any]] = []
         last = max([*kernel.row_statements, *(item.level + 1 for item in kernel.passes), 0])
         for level in range(last + 1):
-            self.lane = self.lanes.row
-            lines = self._scalars(kernel.row_statements.get(level, []))
-            stores = [self._store(store, "") for store in kernel.stores] if level == last else []
-            if lines or stores:
-                steps.append({"kind": "row", "level": level, "lines": lines, "stores": stores})
-            for item, lane in zip(kernel.passes, self.lanes.cols, strict=True):
+            stores = kernel.stores if level == last else []
+            found = self.text.row(kernel.row_statements.get(level, []), stores)
+            if found["lines"] or found["stores"]:
+                steps.append({"kind": "row", "level": level, **found})
+            for number, item in enumerate(kernel.passes):
                 if item.level == level:
-                    steps.append({"kind": "pass", "level": level, "body": self._pass(item, lane)})
+                    steps.append({"kind": "pass", "level": level, "body": self._body(item, number)})
         return steps
 
-    def _pass(self, item: Pass, lane: Atom | None) -> _Body:
-        self.lane = self.lanes.row or lane
-        body = _Body(cols=[_loop_view(atom) for atom in item.cols if atom is not lane])
-        if lane is not None:
-            body.lane = _loop_view(lane)
-        for statement in item.statements:
-            self._placed(statement, body)
-        for accumulate in item.accumulates:
-            self._accumulated(accumulate, body)
-        for store in item.stores:
-            self._stored(store, body)
-        return body
+    def _body(self, item: Pass, number: int) -> Body:
+        vectors = total(item.cols) if self.row_lane else -(-total(item.cols) // self.vector)
+        steps = 2 if self.pointwise else -(-vectors // self.group)
+        unrolled = self.unrolled and (self.pointwise or steps * self.vector <= IN_REGISTERS)
+        return self.text.body(item, number, self.lanes[number], steps=steps, unrolled=unrolled)
 
-    def _placed(self, statement: Statement, body: _Body) -> None:
-        if self.vector > 1 and self._wide(statement.buffer, statement.address, statement.op):
-            assert statement.buffer is not None and statement.address is not None
-            name = self._use(statement.buffer)
-            ref = statement.ref.name
-            body.before.append(f"const float4 {ref}_ = load4({name} + {self._address(statement.address)});")
-            body.each.append(f"const float {ref} = reinterpret_cast<const float*>(&{ref}_)[e];")
-        else:
-            body.each += self._scalars([statement])
+    # --- transposes --------------------------------------------------------------------------------------------------
 
-    def _wide(self, buffer: Buffer | None, address: Affine | None, op: str) -> bool:
-        if buffer is None or address is None or op or buffer.dtype != "float32" or self.lane is None:
-            return False
-        chosen = any(isinstance(atom, Chosen) and self.lane in atom.deps for atom, _ in address.terms)
-        return address.coefficient(self.lane) == 1 and not chosen
+    def _turned(self) -> dict[str, Any] | None:
+        """Where what is read lies along another loop than what is written, a tile of it goes through shared memory."""
+        item, lane = self.kernel.passes[0], self.lanes[0]
+        if lane is None or lane.size < TILE or self.kernel.row_statements.get(0):
+            return None
+        every = [*self.kernel.rows, *item.cols]
+        loads = [s for s in item.statements if s.kind == "load" and s.buffer and s.buffer.dtype == "float32"]
+        for other in every:
+            if other is lane or other.size < TILE:
+                continue
+            far = [
+                s for s in loads
+                if not s.op and s.address is not None and s.address.coefficient(other) == 1
+                and s.address.coefficient(lane) > 1 and s.address.atoms() == {a for a, _ in s.address.terms}
+            ]  # fmt: skip
+            if far and all(store.address.coefficient(lane) == 1 for store in item.stores):
+                return self._through_tiles(lane, other, far, [a for a in every if a not in (lane, other)])
+        return None
 
-    def _accumulated(self, accumulate: Accumulate, body: _Body) -> None:
-        op, name = COMBINE[accumulate.op], accumulate.ref.name
-        body.each.append(f"{name}_ = {op}::join({name}_, {self._name(accumulate.arg)});")
-        body.accumulators.append(
-            {"ref": name, "op": op, "identity": _number(IDENTITY[accumulate.op]), "parts": f"{self.kernel.name}_{name}"}
-        )
-
-    def _stored(self, store: Store, body: _Body) -> None:
-        if self.vector > 1 and self._wide(store.buffer, store.address, ""):
-            name = self._use(store.buffer, written=True)
-            held = f"to{len(body.after)}_"
-            body.before.append(f"float4 {held};")
-            body.each.append(f"reinterpret_cast<float*>(&{held})[e] = {self._name(store.ref)};")
-            body.after.append(f"store4({name} + {self._address(store.address)}, {held});")
-        else:
-            body.each.append(self._store(store, " + e" if self.vector > 1 else ""))
-
-    # --- lines -------------------------------------------------------------------------------------------------------
-
-    def _scalars(self, statements: list[Statement]) -> list[str]:
-        return [f"const {_ctype(s)} {s.ref.name} = {self._value(s)};" for s in statements]
-
-    def _name(self, ref: Ref) -> str:
-        return _number(ref.literal) if ref.literal is not None else ref.name
-
-    def _use(self, buffer: Buffer, written: bool = False) -> str:
-        self.used[buffer.name] = (buffer, written or self.used.get(buffer.name, (buffer, False))[1])
-        return buffer.name
-
-    def _address(self, address: Affine, element: str = "") -> str:
-        """Element offset; `element` is what is added to the lane's variable inside a vector."""
-        terms = [(self._loop(atom, element), c) for atom, c in address.terms]
-        parts = [name if c == 1 else f"{name} * {c}" for name, c in sorted(terms, key=lambda t: (-t[1], t[0]))]
-        if address.const or not parts:
-            parts.append(str(address.const))
-        return " + ".join(parts)
-
-    def _loop(self, atom: Atom, element: str) -> str:
-        if atom is not self.lane:
-            return atom.name
-        return f"(j{element})" if element else "j"
-
-    def _value(self, statement: Statement) -> str:
-        element = " + e" if self.vector > 1 and self.lane is not None else ""
-        if statement.kind == "op":
-            return self._op(statement)
-        assert statement.address is not None
-        at = self._address(statement.address, element)
-        if statement.kind == "iota":
-            return f"float({at})"
-        assert statement.buffer is not None
-        name = self._use(statement.buffer)
-        if statement.op.startswith("wrap"):
-            return f"wrapped({name}[{at}], {statement.op.split()[1]})"
-        if statement.buffer.dtype == "float32":
-            return f"__ldg({name} + {at})"
-        return f"{name}[{at}]" if statement.buffer.dtype == "bool" else f"float({name}[{at}])"
-
-    def _op(self, statement: Statement) -> str:
-        op, names = statement.op, [self._name(arg) for arg in statement.args]
-        match op:
-            case "where":
-                return f"{names[0]} ? {names[1]} : {names[2]}"
-            case "to_float":
-                return f"({names[0]} ? 1.0f : 0.0f)" if statement.args[0].type == "bool" else names[0]
-            case "neg":
-                return f"-{names[0]}"
-            case "not":
-                return f"!{names[0]}"
-            case "isnan":
-                return f"isnan({names[0]})"
-            case "xor":
-                return f"{names[0]} != {names[1]}"
-        if op in INFIX:
-            return f" {INFIX[op]} ".join(names)
-        return f"{CALLS[op]}({', '.join(names)})"
-
-    def _store(self, store: Store, element: str) -> str:
-        name = self._use(store.buffer, written=True)
-        return f"{name}[{self._address(store.address, element)}] = {self._name(store.ref)};"
+    def _through_tiles(self, lane: Atom, other: Atom, far: list[Any], rest: list[Atom]) -> dict[str, Any]:
+        self.vector = self.text.vector = 1
+        self.text.lane = None
+        staged = []
+        for number, statement in enumerate(far):
+            place = self.text._address(statement.address)
+            staged.append({"name": f"stage{number}", "from": f"{self.text._use(statement.buffer)} + {place}"})
+            self.text.replaced[statement.buffer, statement.address] = f"stage{number}[x][y]"
+        return {"lane": {"name": lane.name, "size": lane.size}, "other": {"name": other.name, "size": other.size},
+                "rest": total(rest), "decode": decode(rest, "rest"), "staged": staged}  # fmt: skip
 
 
-def _number(value: float) -> str:
-    if value != value:
-        return "CUDART_NAN_F"
-    if value in (float("inf"), float("-inf")):
-        return f"{'-' if value < 0 else ''}CUDART_INF_F"
-    text = number(value)
-    return f"({text})" if text.startswith("-") else text
-
-
-def _ctype(statement: Statement) -> str:
-    if statement.op.startswith("wrap"):
-        return "I"
-    return "bool" if statement.ref.type == "bool" else "float"
-
-
-def _loop_view(atom: Atom) -> dict[str, Any]:
-    return {"name": atom.name, "size": atom.size}
-
-
-def _decode(rows: list[Atom]) -> list[str]:
-    """Loop variables from the running number of the row."""
-    lines = []
-    for position, atom in enumerate(rows):
-        below = total(rows[position + 1 :])
-        value = "row" if below == 1 else f"row / {below}"
-        if position:
-            value = f"row % {atom.size}" if below == 1 else f"({value}) % {atom.size}"
-        lines.append(f"const I {atom.name} = {value};")
-    return lines
+def power(size: int) -> int:
+    return 1 << max(0, size - 1).bit_length()

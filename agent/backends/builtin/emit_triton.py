@@ -6,7 +6,7 @@ Covers what needs no cuBLAS; matrix products are refused.
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from agent.backends.builtin import loops
+from agent.backends.builtin import loops, reuse
 from agent.backends.builtin.affine import Affine, Atom, total
 from agent.backends.builtin.c_names import IDENTITY
 from agent.backends.builtin.ir import Unsupported
@@ -24,10 +24,16 @@ from agent.backends.builtin.kernels import (
 from agent.backends.builtin.schedule import Machine
 
 MACHINE: Final = Machine(few_rows=64, stash_elements=0)
-WHOLE_COLS: Final = 16384  # up to here a row is one block
+WHOLE: Final = 1 << 15  # elements of a tile that one program keeps in registers
+WHOLE_TILE: Final = 1 << 13  # the same where neighbouring rows lie one beside the other
 BLOCK: Final = 1024
-TILE_ROWS: Final = 32
-SPLIT_CHUNK: Final = 1 << 14
+TILE: Final = 2048  # elements of a tile of short rows
+TILE_ROWS: Final = 64
+DEEP: Final = 32
+PER_THREAD: Final = 16
+WORKERS: Final = 132 * 4  # programs that keep an H200 busy
+LEAST_CHUNK: Final = 4096
+SMALL: Final = (1 << 31) - (1 << 16)
 CALLS: Final = {
     "exp": "tl.exp", "log": "tl.log", "sin": "tl.sin", "cos": "tl.cos", "abs": "tl.abs", "floor": "tl.floor",
     "ceil": "tl.ceil", "sqrt": "tl.sqrt_rn", "log1p": "libdevice.log1p", "expm1": "libdevice.expm1",
@@ -38,31 +44,38 @@ INFIX: Final = {
     "ne": "!=", "and": "&", "or": "|", "xor": "^",
 }  # fmt: skip
 COMBINE: Final = {"sum": "{0} + {1}", "prod": "{0} * {1}", "max": "larger({0}, {1})", "min": "smaller({0}, {1})"}
-FOLD: Final = {"sum": "tl.sum({0}, axis=1)", "max": "tl.max({0}, axis=1)", "min": "tl.min({0}, axis=1)"}
+FOLD: Final = {
+    "sum": "tl.sum({0}, axis=1)", "prod": "tl.reduce({0}, 1, times)", "max": "tl.reduce({0}, 1, larger)",
+    "min": "tl.reduce({0}, 1, smaller)",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What is tried: warps of a program."""
+    """What is tried: elements that a thread takes at least."""
 
-    warps: int = 4
+    per_thread: int = 8
 
     @property
     def words(self) -> str:
-        return f"{self.warps} warps a program"
+        return f"{self.per_thread} elements a thread"
 
 
-VARIANTS: Final = (Variant(4), Variant(8))
+VARIANTS: Final = (Variant(8), Variant(4))
 
 
 def kernels(program: Program, variant: Variant = VARIANTS[0]) -> tuple[list[dict[str, Any]], Program]:
     """What the template prints, and the program with scratch memory for split reductions. Raises Unsupported."""
     made, parts = [], []
+    buffers = [*program.inputs, *program.outputs, *program.scratch]
+    if any(buffer.size == 0 for buffer in buffers):
+        raise Unsupported("a tensor without elements")
+    small = max(buffer.size for buffer in buffers) < SMALL
     for kernel in program.kernels:
         if isinstance(kernel, ProductKernel):
             raise Unsupported("a matrix product in Triton")
         emitter = _Emitter(kernel, variant)
-        made += emitter.views()
+        made += [view | {"wide": "" if small else ".to(tl.int64)"} for view in emitter.views()]
         parts += emitter.scratch
     return made, replace(program, scratch=(*program.scratch, *parts))
 
@@ -81,17 +94,49 @@ class _Emitter:
         if lanes.row is not None:
             kernel.rows.remove(lanes.row)
             kernel.rows.append(lanes.row)
+        self.rows = total(kernel.rows)
+        self.columns = max((total(item.cols) for item in kernel.passes), default=1)
+        self.split = self._must_split()
+        self.tile = self._tile()
+        together = not self.split and not self.pointwise and all(self._whole(total(p.cols)) for p in kernel.passes)
+        self.shared = reuse.find(kernel) if together else reuse.none(kernel)
         self.used: dict[str, tuple[Buffer, bool]] = {}
         self.scratch: list[Buffer] = []
 
+    def _must_split(self) -> bool:
+        """Few rows with many columns, of which nothing but one level is reduced."""
+        if self.kernel.split or self.pointwise:
+            return self.kernel.split
+        if any(item.level or item.stores for item in self.kernel.passes):
+            return False
+        programs = self.rows // (TILE_ROWS if self.rows_inside else 1)
+        return programs < WORKERS // 2 and self.columns >= (DEEP * 8 if self.rows_inside else LEAST_CHUNK * 4)
+
+    def _tile(self) -> int:
+        """Rows of a program."""
+        if self.rows_inside:
+            return min(TILE_ROWS, _power(self.rows))
+        return max(1, min(DEEP, _power(self.rows), TILE // _power(self.columns)))
+
+    def _whole(self, cols: int) -> bool:
+        """Whether a program takes all columns of its rows at once."""
+        return _power(cols) * self.tile <= (WHOLE_TILE if self.rows_inside else WHOLE)
+
+    def _block(self, cols: int) -> int:
+        if self._whole(cols) and not self.split:
+            return _power(cols)
+        return min(DEEP if self.rows_inside else BLOCK * 4, _power(cols))
+
+    def _warps(self, elements: int) -> int:
+        """So many that a thread has `per_thread` elements, up to eight warps; beyond that up to 32 values a thread."""
+        few = _power(max(1, elements // (32 * self.variant.per_thread)))
+        return max(1, min(few, 8), min(32, elements // (32 * PER_THREAD * 2)))
+
     def views(self) -> list[dict[str, Any]]:
-        kernel = self.kernel
         if self.pointwise:
             return [self._pointwise()]
-        if any(a.op == "prod" for item in kernel.passes for a in item.accumulates):
-            raise Unsupported("aten.prod in Triton")
-        if not kernel.split:
-            return [self._view(kernel.name, self._steps(), chunks=1)]
+        if not self.split:
+            return [self._view(self.kernel.name, self._steps(), chunks=1)]
         return self._split()
 
     def _pointwise(self) -> dict[str, Any]:
@@ -101,24 +146,19 @@ class _Emitter:
         lines += [self._store(store, "live") for store in (*item.stores, *self.kernel.stores)]
         return {
             "kind": "pointwise", "name": self.kernel.name, "all": total(every), "decode": _decode(every, "at"),
-            "lines": lines, "block": BLOCK, "warps": self.variant.warps, **self._signature(),
+            "lines": lines, "block": BLOCK, "warps": self._warps(BLOCK), **self._signature(),
         }  # fmt: skip
 
     def _signature(self) -> dict[str, Any]:
         return {"parameters": list(self.used)}
 
     def _view(self, name: str, steps: list[dict[str, Any]], *, chunks: int) -> dict[str, Any]:
-        rows = total(self.kernel.rows)
-        tile = min(TILE_ROWS, _power(rows)) if self.rows_inside else 1
+        block = max((step["block"] for step in steps if step["kind"] == "pass"), default=1)
         return {
-            "kind": "rows", "name": name, "rows": rows, "tile": tile, "decode": _decode(self.kernel.rows, "row"),
-            "steps": steps, "chunks": chunks, "warps": self.variant.warps, **self._signature(),
+            "kind": "rows", "name": name, "rows": self.rows, "tile": self.tile,
+            "decode": _decode(self.kernel.rows, "row"), "steps": steps, "chunks": chunks,
+            "warps": self._warps(self.tile * block), **self._signature(),
         }  # fmt: skip
-
-    def _block(self, cols: int) -> int:
-        if self.rows_inside:
-            return min(32, _power(cols))
-        return _power(cols) if cols <= WHOLE_COLS else BLOCK * 4
 
     def _steps(self) -> list[dict[str, Any]]:
         kernel = self.kernel
@@ -130,12 +170,14 @@ class _Emitter:
                 lines += [self._store(store, "inside") for store in kernel.stores]
             if lines:
                 steps.append({"kind": "row", "level": level, "lines": lines})
-            steps += [self._pass(item) for item in kernel.passes if item.level == level]
+            for number, item in enumerate(kernel.passes):
+                if item.level == level:
+                    steps.append(self._pass(item, number))
         return steps
 
-    def _pass(self, item: Pass) -> dict[str, Any]:
+    def _pass(self, item: Pass, number: int) -> dict[str, Any]:
         cols = total(item.cols)
-        lines = self._lines(item.statements)
+        lines = self._lines(self.shared.kept[number])
         folds = []
         for accumulate in item.accumulates:
             lines.append(self._accumulated(accumulate))
@@ -154,15 +196,14 @@ class _Emitter:
 
     def _split(self) -> list[dict[str, Any]]:
         """One kernel writes a part for every chunk of columns, a second one joins them."""
-        kernel = self.kernel
-        rows = total(kernel.rows)
-        largest = max(total(item.cols) for item in kernel.passes)
-        chunks = max(1, min(1024, -(-largest // SPLIT_CHUNK)))
+        kernel, rows = self.kernel, self.rows
+        programs = -(-rows // self.tile)
+        least = DEEP * 2 if self.rows_inside else LEAST_CHUNK
+        chunks = max(1, min(1024, -(-WORKERS * 2 // programs), -(-self.columns // least)))
         steps = [step for step in self._steps() if step["kind"] == "pass" or step["level"] == 0]
         for step in steps:
             if step["kind"] == "pass":
-                step["chunk"] = -(-step["cols"] // chunks)
-                step["block"], step["whole"] = BLOCK if not self.rows_inside else 32, False
+                step["chunk"], step["whole"] = -(-step["cols"] // chunks), False
         names = [a.ref.name for item in kernel.passes for a in item.accumulates]
         stores = []
         for name in names:
@@ -192,7 +233,7 @@ class _Emitter:
         return [f"{statement.ref.name} = {self._value(statement)}" for statement in statements]
 
     def _name(self, ref: Ref) -> str:
-        return _number(ref.literal) if ref.literal is not None else ref.name
+        return _number(ref.literal) if ref.literal is not None else self.shared.same.get(ref, ref).name
 
     def _use(self, buffer: Buffer, written: bool = False) -> str:
         self.used[buffer.name] = (buffer, written or self.used.get(buffer.name, (buffer, False))[1])
@@ -235,6 +276,8 @@ class _Emitter:
                 return f"tl.where({', '.join(names)})"
             case "to_float":
                 return f"{names[0]}.to(tl.float32)"
+            case "to_float16" | "to_bfloat16":
+                return f"{names[0]}.to(tl.{op.removeprefix('to_')}).to(tl.float32)"
             case "neg":
                 return f"-{names[0]}"
             case "not":

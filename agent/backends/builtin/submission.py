@@ -40,7 +40,8 @@ def make(graph: Graph, target: str, variant: Variant | None = None) -> Submissio
 
 def make_triton(graph: Graph, variant: emit_triton.Variant | None = None) -> Submission:
     """The same forward as Triton kernels in model_new.py alone. Raises ir.Unsupported."""
-    planned = schedule(lower(graph).outputs, machine=emit_triton.MACHINE)
+    low = lower(graph, halves=True)
+    planned = schedule(low.outputs, dtypes=low.dtypes, machine=emit_triton.MACHINE)
     kernels, program = emit_triton.kernels(planned, variant or emit_triton.VARIANTS[0])
     values = _module_values(program, graph)
     names = dict(zip([b.name for b in program.inputs], values["passed"], strict=False))
@@ -59,11 +60,11 @@ def kernel_file(target: str) -> str:
 
 
 def _sources(graph: Graph, target: str, variant: Variant | None) -> tuple[dict[str, str], Program]:
+    low = lower(graph, halves=True)
     if target == "cuda":
         chosen = variant if isinstance(variant, emit_cuda.Variant) else emit_cuda.VARIANTS[0]
-        return emit_cuda.sources(schedule(lower(graph).outputs, machine=emit_cuda.MACHINE), chosen)
+        return emit_cuda.sources(schedule(low.outputs, dtypes=low.dtypes, machine=emit_cuda.MACHINE), chosen)
     wanted = variant if isinstance(variant, emit_cpu.Variant) else emit_cpu.VARIANTS[0]
-    low = lower(graph, halves=True)
     return emit_cpu.sources(schedule(low.outputs, dtypes=low.dtypes, machine=emit_cpu.MACHINE), wanted)
 
 
