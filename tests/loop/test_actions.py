@@ -13,6 +13,7 @@ from agent.loop.actions import (
     Bash,
     EditFile,
     Invalid,
+    Sanitize,
     parse_call,
     schema_line,
     tool_schemas,
