@@ -140,8 +140,12 @@ def views(x: torch.Tensor, tokens: torch.Tensor, mask: torch.Tensor, table: nn.M
     y = table(tokens) + x.mT.mT[:, ::2]
     half = y.shape[-1] // 2
     turned = torch.cat([-y[..., half:], y[..., :half]], -1)
+    spare = y.clone()
+    spare[:, 1] = 0.5
+    spare[..., 2:4] = turned[..., :2]
+    spare[spare < -1] = -1.0
     return [
-        turned * 2, torch.stack([y, turned], 1).flatten(1) + 1, y.transpose(0, 1).reshape(-1, 4) * 3,
+        spare + 1, turned * 2, torch.stack([y, turned], 1).flatten(1) + 1, y.transpose(0, 1).reshape(-1, 4) * 3,
         (y > 0) & mask, torch.tril(y), torch.roll(y, 2, 1).flip(0) * 1.5, y.repeat(1, 2, 1) * 2,
     ]  # fmt: skip
 
@@ -221,8 +225,29 @@ def test_machines_without_wide_vectors_get_the_same(name: str, tmp_path: Path) -
         (lambda x: x + torch.tensor([1.0, 2.0]), [randn(4, 2)], "state_dict"),
         (lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize(), [randn(4)], "quantize"),
         (lambda x: x, [randn(4)], "input itself"),
+        (lambda x: torch.fft.rfft(x).abs(), [randn(4)], "aten.fft_rfft.default on complex64"),
+        (lambda x: x * x.max().item(), [randn(4)], "aten.item"),
+        (lambda x: F.dropout(x, training=True), [randn(4)], "aten.native_dropout"),
+        (lambda x: x.topk(2).values, [randn(4)], "aten.topk"),
+        (lambda x: (x > 0).sum(), [randn(4)], "an output of type int64"),
+        (lambda x: [x * 2, None], [randn(4)], "an output that is no tensor"),
     ],
-    ids=["scan", "convolution", "complex", "double", "indices", "hidden constant", "quantised", "identity"],
+    ids=[
+        "scan",
+        "convolution",
+        "complex",
+        "double",
+        "indices",
+        "hidden constant",
+        "quantised",
+        "identity",
+        "fourier",
+        "number of a tensor",
+        "random",
+        "selection",
+        "integers",
+        "no tensor",
+    ],
 )
 def test_what_there_is_no_kernel_for_is_named(function: Callable[..., Any], inputs: list[Any], words: str) -> None:
     try:
@@ -232,6 +257,22 @@ def test_what_there_is_no_kernel_for_is_named(function: Callable[..., Any], inpu
         return
     with pytest.raises(Unsupported, match=words):
         submission.make(graph, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("function", "times"), [(lambda x: x * 2, 0), (lambda x: (x.float() + 1).bfloat16().float(), 1)]
+)
+def test_halves_are_rounded_where_they_are_stored_or_the_task_says_so(function: Callable[..., Any], times: int) -> None:
+    graph = traced(Calls(function), [randn(8).bfloat16()])
+    assert submission.make(graph, "cpu").files[emit_cpu.FILE].count("rounded<") == times
+
+
+def test_what_follows_a_product_needs_no_memory_of_its_own() -> None:
+    model, inputs = CASES["blocks"]
+    made = submission.make(
+        traced(Calls(lambda x, _q, gate, up: F.silu(gate(x)) * up(x), **dict(model._modules)), inputs), "cpu"
+    )
+    assert made.kernels == 2 and made.files["model_new.py"].count("torch.empty((310, 100)") == 1
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])

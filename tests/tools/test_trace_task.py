@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,20 +98,52 @@ def described(function: Callable[..., Any], *inputs: Any) -> Graph:
     return Graph.model_validate(json.loads(json.dumps(graph.describe(Calls(function), list(inputs)))))
 
 
+def shrinking(x: torch.Tensor) -> torch.Tensor:
+    while x.abs().max() > 1:
+        x = x * 0.5
+    return x
+
+
+def through_numpy(x: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(x.numpy() * 2)
+
+
+def counted(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    return x[: int(count)] * 2
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(
-    ("function", "words"),
+    ("function", "inputs", "words"),
     [
-        (lambda x: x * 2 if x.sum() > 0 else x - 1, "data-dependent"),
-        (lambda x: x[x > 0] * 2, "depends on values"),
-        (lambda x: x.add_(1.0), "in place"),
+        (lambda x: x * 2 if x.sum() > 0 else x - 1, [torch.randn(8)], "depends on the values of a tensor"),
+        (shrinking, [torch.randn(8)], r"values of a tensor \(line \d+: while x.abs"),
+        (counted, [torch.randn(8), torch.tensor(3)], r"values of a tensor \(line \d+: return x\[: int"),
+        (lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), [torch.randn(8)], "torch.cond"),
+        (lambda x: x[x > 0] * 2, [torch.randn(8)], "aten.index.Tensor: the shape of a result depends on values"),
+        (lambda x: x.add_(1.0), [torch.randn(8)], "forward changes in place: the input"),
+        (lambda x: x.dequantize(), [torch.randn(8)], "quantised"),
+        (through_numpy, [torch.randn(8)], r"numpy.*\(line \d+: return torch.from_numpy"),
     ],
-    ids=["a branch on values", "a shape that depends on values", "an input changed in place"],
+    ids=["branch", "loop", "size", "cond", "shape by values", "input in place", "quantised", "numpy"],
 )
-def test_what_cannot_be_traced_says_why(function: Callable[..., Any], words: str) -> None:
-    with pytest.raises(graph.Untraceable) as caught:
-        described(function, torch.randn(8))
-    assert words in str(caught.value).lower()
+def test_what_cannot_be_traced_is_said_in_one_sentence(
+    function: Callable[..., Any], inputs: list[Any], words: str
+) -> None:
+    if words == "quantised":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch says that these types will go one day
+            inputs = [torch.quantize_per_tensor(x, 0.1, 0, torch.qint8) for x in inputs]
+    with pytest.raises(graph.Untraceable, match=words) as caught:
+        described(function, *inputs)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
+@pytest.mark.torch
+def test_a_buffer_changed_in_place_is_named() -> None:
+    model = torch.nn.BatchNorm1d(4).train()
+    with pytest.raises(graph.Untraceable, match=r"in place: .*the buffer running_mean"):
+        graph.describe(model, [torch.randn(3, 4)])
 
 
 @pytest.mark.torch

@@ -1,11 +1,13 @@
 """Traces a module with torch.export and describes every operator of its forward as plain data.
 
 Covers what torch.export can follow for the shapes at hand: shapes, constants and branches on them are fixed. What it
-cannot follow (branches on values, sizes that depend on values) is Untraceable, with the exporter's own first sentence.
+cannot follow (branches on values, sizes that depend on values) is Untraceable, with one sentence and the task's line.
 """
 
 import operator
+import traceback
 import warnings
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -13,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 SMALL: Final = 64  # elements of a constant whose values are worth listing
 MESSAGE: Final = 400
+LINE: Final = 120
 STATED: Final = "aten._assert_tensor_metadata"  # the exporter's own notes beside conversions: true for these shapes
 
 
@@ -24,9 +27,9 @@ def describe(model: torch.nn.Module, inputs: list[Any]) -> dict[str, Any]:
     """Leaves, operators in order, outputs and how they are nested. Raises Untraceable."""
     exported = _export(model, inputs)
     signature = exported.graph_signature
-    changed = sorted({f"{spec.kind.name.lower()} of {spec.target}" for spec in _mutations(signature)})
+    changed = sorted({f"the {_whose(spec)} {spec.target}" for spec in _mutations(signature)})
     if changed:
-        raise Untraceable(f"forward changes its inputs or buffers in place: {', '.join(changed)}")
+        raise Untraceable(f"forward changes in place: {', '.join(changed)}")
     specs = {spec.arg.name: spec for spec in signature.input_specs}
     leaves, nodes = [], []
     positions = _Positions()
@@ -35,8 +38,8 @@ def describe(model: torch.nn.Module, inputs: list[Any]) -> dict[str, Any]:
             leaves.append(_leaf(node, specs[node.name], exported, positions))
         elif node.op == "call_function" and not _target(node.target).startswith(STATED):
             nodes.append(_operator(node))
-        elif node.op not in ("call_function", "output"):
-            raise Untraceable(f"the traced graph holds a {node.op} ({node.target})")
+        elif node.op == "get_attr":
+            raise Untraceable("a branch or a loop is part of the graph (torch.cond and its like)")
     outputs = [_argument(item) for item in next(n for n in exported.graph.nodes if n.op == "output").args[0]]
     nest = pytree.tree_unflatten(list(range(len(outputs))), exported.call_spec.out_spec)
     return {"leaves": leaves, "nodes": nodes, "outputs": outputs, "nest": _nest(nest)}
@@ -60,12 +63,36 @@ def _export(model: torch.nn.Module, inputs: list[Any]) -> Any:
             # An empty table keeps whole operators (softmax, layer_norm) and still takes in-place ones apart.
             return torch.export.export(model, tuple(inputs)).run_decompositions({})
         except Exception as error:
-            raise Untraceable(f"torch.export: {type(error).__name__}: {_first(error)}") from error
+            raise Untraceable(_words(error)) from error
+
+
+def _words(error: Exception) -> str:
+    """One sentence, with the line of the task's own code that the exporter was at."""
+    name, text = type(error).__name__, _first(error)
+    if "data-dependent" in text.lower():
+        text = "a branch, a loop or a size depends on the values of a tensor"
+    elif "quantized" in text.lower():
+        text = "quantised tensors cannot be traced"
+    else:
+        text = f"torch.export: {name}: {text}"
+    where = _task_line(error)
+    return f"{text} ({where})" if where else text
 
 
 def _first(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:3])[:MESSAGE]
+
+
+def _task_line(error: Exception) -> str:
+    """The innermost frame outside of torch and of these tools."""
+    ours = (str(Path(torch.__file__).parent), str(Path(__file__).resolve().parents[1]))
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*ours, "<frozen"))]
+    return f"line {frames[-1].lineno}: {frames[-1].line}"[:LINE] if frames and frames[-1].line else ""
+
+
+def _whose(spec: Any) -> str:
+    return "buffer" if spec.kind.name.startswith("BUFFER") else "input"
 
 
 def _mutations(signature: Any) -> list[Any]:
@@ -98,7 +125,7 @@ def _tensor(value: torch.Tensor) -> dict[str, Any]:
 
 def _sizes(sizes: Any) -> list[int]:
     if not all(isinstance(size, int) for size in sizes):
-        raise Untraceable(f"a shape depends on values: {tuple(map(str, sizes))}")
+        raise Untraceable("the shape of a result depends on values")
     return list(sizes)
 
 

@@ -16,7 +16,9 @@ class Fused:
 
 
 def fused(program: Program) -> tuple[list[Kernel | Fused], Program]:
-    """The kernels in order, and the program without what needs no memory any more. Changes row kernels in place."""
+    """The kernels in order, and the program without the kernels and tensors that are no more. Changes row kernels in
+    place.
+    """
     found: list[Kernel | Fused] = list(program.kernels)
     scratch = list(program.scratch)
     for product in program.kernels:
@@ -27,7 +29,8 @@ def fused(program: Program) -> tuple[list[Kernel | Fused], Program]:
             found[found.index(after)] = Fused(product, after)
             found.remove(product)
             scratch.remove(product.out[0])
-    return found, Program(program.kernels, program.inputs, program.outputs, tuple(scratch))
+    left = tuple(item.product if isinstance(item, Fused) else item for item in found)
+    return found, Program(left, program.inputs, program.outputs, tuple(scratch))
 
 
 def _read(item: Kernel | Fused) -> list[Buffer]:

@@ -76,9 +76,7 @@ class _Scheduler:
         while pending:
             group = pending.pop(0)
             before = set(self.buffers)
-            if not self._together(group):
-                pending = [[part] for part in group] + pending
-                continue
+            self._together(group)
             pending += [[_whole(value)] for value in self.buffers if value not in before]
             if len(self.buffers) > MOST_KERNELS:
                 raise Unsupported(f"a graph of more than {MOST_KERNELS} kernels")
@@ -110,9 +108,9 @@ class _Scheduler:
             raise Unsupported("a view that no kernel can express")
         self.buffers[value] = Buffer(f"mid{len(self.buffers)}", computed_in(value), numel(value.shape))
 
-    def _together(self, group: list[_Part]) -> bool:
-        """Makes the group's kernel. Tries again after every cut, split of a loop and division of a part; False where
-        several parts had better go separately.
+    def _together(self, group: list[_Part]) -> None:
+        """Makes the group's kernel, or one for each part where several had better go separately. Tries again after
+        every cut, split of a loop and division of a part.
         """
         splits: dict[int, list[int]] = {}
         several = len(group) > 1
@@ -120,10 +118,11 @@ class _Scheduler:
             atoms, index = _loops(group[0].size, splits)
             try:
                 self._make(group, atoms, index)
-                return True
+                return
             except Cut as cut:
                 if several:
-                    return False
+                    self._apart(group)
+                    return
                 self.cut(cut.value)
             except aff.NeedSplit as need:
                 found = _find(atoms, need.atom)
@@ -147,8 +146,15 @@ class _Scheduler:
                     group = first + second
                     continue
                 if several:
-                    return False
-                return self._together(first) and self._together(second)
+                    self._apart(group)
+                else:
+                    self._together(first)
+                    self._together(second)
+                return
+
+    def _apart(self, group: list[_Part]) -> None:
+        for part in group:
+            self._together([part])
 
     def _make(self, group: list[_Part], atoms: list[list[Atom]], index: tuple[Affine, ...]) -> None:
         first = group[0].value

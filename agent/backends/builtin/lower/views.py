@@ -161,6 +161,39 @@ def _stack(values: Sequence[Value], dim: int = 0) -> Value:
     return joined([unsqueeze(value, dim) for value in values], dim)
 
 
+@lowers("slice_scatter")
+def _slice_scatter(
+    a: Value, part: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Value:
+    size = a.shape[dim]
+    chosen = range(size)[slice(start, end, step)]
+    if step != 1:
+        raise Unsupported("aten.slice_scatter in steps")
+    after = slice_(a, dim, chosen.stop, 1, size - chosen.stop)
+    return joined([slice_(a, dim, 0, 1, chosen.start), part, after], dim) if len(chosen) else a
+
+
+@lowers("select_scatter")
+def _select_scatter(a: Value, part: Value, dim: int, index: int) -> Value:
+    at = index % a.shape[dim]
+    return _slice_scatter(a, unsqueeze(part, dim), dim, at, at + 1)
+
+
+@lowers("copy", "fill", "expand_copy")
+def _copy(a: Value, b: Value | float, *_rest: Any) -> Value:
+    """What assigning into a part of a tensor becomes: `b` in the shape of `a`."""
+    return _expand(b if isinstance(b, Value) else const(float(b)), a.shape)
+
+
+@lowers("index_put")
+def _index_put(a: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False) -> Value:
+    (mask, *others) = indices
+    if others or mask is None or mask.type != "bool" or values.shape not in ((), (1,)) or accumulate:
+        raise Unsupported("aten.index_put other than a number where a mask says so")
+    wide = reshape(mask, (*mask.shape, *(1,) * (len(a.shape) - len(mask.shape))))
+    return map_("where", wide, reshape(values, ()), a)
+
+
 @lowers("roll")
 def _roll(a: Value, shifts: Sequence[int], dims: Sequence[int] = ()) -> Value:
     if not dims:
