@@ -15,7 +15,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def judged(submission: Path, *, sandbox: str) -> dict:
+def recorded_target(run: Path) -> str:
+    return str(json.loads((run / "config.json").read_text())["judge"]["target"])
+
+
+def judged(submission: Path, *, target: str, sandbox: str) -> dict:
     command = [
         sys.executable,
         "-m",
@@ -23,7 +27,7 @@ def judged(submission: Path, *, sandbox: str) -> dict:
         "judge",
         str(submission),
         "--target",
-        "cpu",
+        target,
         "--sandbox",
         sandbox,
         "--json",
@@ -41,17 +45,19 @@ def ratio(verdict: dict, baseline: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="examples (default: all that ship a recorded run)")
+    parser.add_argument("names", nargs="*", help="examples (default: all of the target that ship a recorded run)")
+    parser.add_argument("--target", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--sandbox", default="auto", choices=("auto", "docker", "bubblewrap"))
     flags = parser.parse_args()
     folders = sorted((ROOT / "examples").glob("*/run/best"))
-    chosen = [folder for folder in folders if not flags.names or folder.parents[1].name in flags.names]
-    print(f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, sandbox {flags.sandbox}")
+    of_target = [folder for folder in folders if recorded_target(folder.parent) == flags.target]
+    chosen = [folder for folder in of_target if not flags.names or folder.parents[1].name in flags.names]
+    print(f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, target {flags.target}, sandbox {flags.sandbox}")
     ratios = f"{'eager / candidate':>20}  {'compile / candidate':>20}"
     print(f"{'example':22} {'verdict':9} {'reward':>6}  {ratios}  {'ms':>6} quiet")
     worst = 3
     for folder in chosen:
-        verdict = judged(folder, sandbox=flags.sandbox)
+        verdict = judged(folder, target=flags.target, sandbox=flags.sandbox)
         worst = min(worst, verdict["reward"] or -1)
         candidate = (verdict["median_us"] or {}).get("candidate")
         quiet = verdict["evidence"].get("timing", {}).get("quiet")

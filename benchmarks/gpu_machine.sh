@@ -1,92 +1,145 @@
 #!/usr/bin/env bash
-# One machine with an NVIDIA GPU from end to end: doctor, builds, edits and judgements timed, a replayed run in CUDA and one in
-# Triton, a handful of tasks as a suite. Prints the figures last; complete logs lie in $OUT (default gpu-machine/).
-#   benchmarks/gpu_machine.sh [STEP…]         steps: doctor edit cuda triton bench (default: these), inspect
-# Every step has a time limit of its own, together below 9 minutes. Where GPU_ENV is set (NAME=VALUE words), the container gets the
-# machine's own /usr, /opt and /etc and those variables on top of the bare image named in GPU_IMAGE.
+# One machine with an NVIDIA GPU from end to end, in steps; prints the figures last.
+#   benchmarks/gpu_machine.sh [STEP…]      steps: doctor edit published examples bench inspect baselines figures corpus builtin
+#                                          (default: doctor edit cuda triton bench; cuda and triton are one example each)
+# A step that ended well is not done again (FORCE=1: it is); each has a time limit of its own. Results and logs lie in $WORK
+# (default gpu-machine/, kept between calls), and a copy of what is worth keeping in $OUT, where that is set.
+# In Docker: GPU_ENV="NAME=VALUE …" (the container gets the machine's own /usr, /opt and /etc on top of the bare image GPU_IMAGE,
+# and these variables), or an image that was built (agent image build --cuda). Without: SANDBOX=none.
+# Also: TARGET=cpu tries the script itself · KERNELBENCH=DIR and CUDA_AGENT=DIR are checkouts for baselines and published
+# · RUNS=40 of figures · LEVELS=1,2,3 and BASELINES_S=400 of baselines · EDITS=3 repeats of edit and published.
 set -uo pipefail
-cd "$(dirname "$0")/.."
-OUT=${OUT:-$PWD/gpu-machine}
-mkdir -p "$OUT"
-PY=${PYTHON:-$([ -x .venv/bin/python ] && echo "$PWD/.venv/bin/python" || command -v python3)}
-export CUDA_AGENT_CACHE=${CUDA_AGENT_CACHE:-/tmp/cuda-agent-cache}
-CONFIG=$OUT/agent.toml
+cd "$(dirname "$0")/.." || exit 2
+WORK=${WORK:-$PWD/gpu-machine}
+TARGET=${TARGET:-cuda}
+mkdir -p "$WORK/work" "$WORK/done"
+[ -x .venv/bin/python ] && PY=${PYTHON:-$PWD/.venv/bin/python}
+PY=${PY:-${PYTHON:-$(command -v python3)}}
+export CUDA_AGENT_CACHE=${CUDA_AGENT_CACHE:-/tmp/cuda-agent-cache} PYTHONUNBUFFERED=1
+CONFIG=$WORK/work/agent.toml # benchmarks read agent.toml of their folder
 {
   echo '[sandbox]'
-  if [ -n "${GPU_ENV:-}" ]; then
+  if [ "${SANDBOX:-}" = none ]; then
+    printf 'kind = "none"\ni_understand = true\n'
+  elif [ -n "${GPU_ENV:-}" ]; then
     echo 'kind = "docker"'
     echo "image = \"${GPU_IMAGE:-gpu-base:1}\""
     echo 'gpu = "nodes"'
     echo "image_python = \"$(readlink -f "$(dirname "$(command -v python3)")")/python3\""
     echo 'mounts = ["/usr", "/opt", "/etc"]'
-    printf 'env = ['; for word in $GPU_ENV; do printf '"%s", ' "$word"; done; echo ']'
+    printf 'env = ['
+    for word in $GPU_ENV; do printf '"%s", ' "$word"; done
+    echo ']'
+  elif [ -n "${SANDBOX:-}" ]; then
+    echo "kind = \"$SANDBOX\""
   fi
-  echo 'memory_gb = 64.0'
-  echo 'tmp_gb = 24.0'
-  echo 'pids = 4096'
-  echo '[judge]'
-  echo 'target = "cuda"'
+  if [ "$TARGET" = cuda ]; then
+    printf 'memory_gb = 96.0\ntmp_gb = 24.0\npids = 4096\n'
+  fi
+  printf '[judge]\ntarget = "%s"\n' "$TARGET"
 } >"$CONFIG"
-mkdir -p "$OUT/work" && cp "$CONFIG" "$OUT/work/agent.toml" # benchmarks read agent.toml of their folder
 
-step() { # NAME LIMIT_S COMMAND…: one line with how it ended; output in $OUT/NAME.log
+agent() { "$PY" -m agent "$@"; }
+in_work() { env -C "$WORK/work" PYTHONPATH="$PWD:${PYTHONPATH:-}" "$PY" "$@"; }
+
+step() { # NAME LIMIT_S COMMAND…: one line with how it ended; its output is $WORK/NAME.log
   local name=$1 limit=$2 began=$SECONDS code
   shift 2
-  timeout --kill-after=10 "$limit" "$@" >"$OUT/$name.log" 2>&1
+  if [ -e "$WORK/done/$name" ] && [ -z "${FORCE:-}" ]; then
+    printf '%-28s done before\n' "$name"
+    return
+  fi
+  # A function cannot be timed out from outside; a subshell of this script can.
+  (
+    export -f agent in_work
+    export PY WORK CONFIG TARGET
+    timeout --kill-after=10 "$limit" bash -c '"$@"' step "$@"
+  ) >"$WORK/$name.log" 2>&1
   code=$?
-  printf '%-10s exit %3d  %4d s of %d\n' "$name" "$code" $((SECONDS - began)) "$limit" | tee -a "$OUT/steps.txt"
+  [ "$code" -eq 0 ] && : >"$WORK/done/$name"
+  printf '%-28s exit %3d  %4d s of %d\n' "$name" "$code" $((SECONDS - began)) "$limit" | tee -a "$WORK/steps.txt"
 }
 
-wanted() { [ ${#STEPS[@]} -eq 0 ] || [[ " ${STEPS[*]} " == *" $1 "* ]]; }
-named() { [[ " ${STEPS[*]} " == *" $1 "* ]]; }
-STEPS=("$@")
-: >"$OUT/steps.txt"
+optimized() { # EXAMPLE: its hand-written turns replayed and judged, recorded in $WORK/runs/EXAMPLE
+  step "example-$1" "${EXAMPLE_S:-150}" agent optimize "examples/$1/model.py" --config "$CONFIG" --plain -o "$WORK/runs/$1"
+}
 
-wanted doctor && step doctor 100 "$PY" -m agent doctor --config "$CONFIG"
-wanted edit && step edit 130 env -C "$OUT/work" PYTHONPATH="$PWD:${PYTHONPATH:-}" "$PY" "$PWD/benchmarks/gpu_edit.py" --repeats 3
-wanted cuda && step cuda 70 "$PY" -m agent optimize examples/cuda-row-softmax/model.py --config "$CONFIG" --plain -o "$OUT/runs"
-wanted triton && step triton 70 "$PY" -m agent optimize examples/triton-rmsnorm/model.py --config "$CONFIG" --plain -o "$OUT/runs"
-if wanted bench || named inspect; then
-  "$PY" - "$OUT/submissions" <<'PYTHON'
-"""What the examples' scripts write, as one submission per example."""
+submissions() { # what the examples' scripts write, as one submission per example
+  "$PY" - "$WORK/submissions" "$TARGET" <<'PYTHON'
 import sys
 from pathlib import Path
 sys.path.insert(0, ".")
 from agent.backends.script import read_script
-for example in (*Path("examples").glob("cuda-*"), *Path("examples").glob("triton-*")):
-    for turn in read_script(example / "turns.md").turns:
-        for name, arguments in turn.actions:
-            if name == "write_file":
-                path = Path(sys.argv[1]) / example.name / arguments["path"]
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(arguments["content"])
+for turns in sorted(Path("examples").glob("*/turns.md")):
+    script = read_script(turns)
+    for name, arguments in [action for turn in script.turns for action in turn.actions if script.target == sys.argv[2]]:
+        path = Path(sys.argv[1]) / turns.parent.name / arguments.get("path", "")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name == "write_file":
+            path.write_text(arguments["content"])
+        elif name == "edit_file":
+            path.write_text(path.read_text().replace(arguments["old"], arguments["new"]))
 PYTHON
-fi
-if wanted bench; then
-  step bench 160 "$PY" -m agent bench examples --task cuda-cross-entropy --task cuda-instance-norm-pool --task triton-masked-cumsum \
-    --task triton-alibi-attention --submissions "$OUT/submissions" -o "$OUT/bench" --config "$CONFIG"
-fi
-if named inspect; then # on the machine itself, so that the raw output of ncu and compute-sanitizer can be kept as well
-  {
-    echo "set -x; cd $PWD"
-    echo "export ${GPU_ENV:-PATH=$PATH}"
-    echo "task=\$(python3 -c 'import json; print(json.dumps({\"model_py\": open(\"examples/cuda-row-softmax/model.py\").read()}))')"
-    echo "where='--workspace $OUT/submissions/cuda-row-softmax'"
-    echo "echo \"\$task\" | python3 -I tools/inspect_kernels.py \$where --counters --code softmax"
-    echo "echo \"\$task\" | python3 -I tools/sanitize.py \$where --checks memcheck,racecheck"
-    echo "cuobjdump -sass \$(ls -t /tmp/agent-build/*/cuda_extension.so | head -1) >$OUT/sass.txt"
-    echo "ncu --csv --page raw --print-units base --clock-control none --launch-count 2 --metrics gpu__time_duration.sum,dram__bytes.sum \\"
-    echo "  python3 -c 'import torch; x = torch.ones(1 << 26, device=\"cuda\"); y = x + 1; torch.cuda.synchronize()' >$OUT/ncu.csv 2>&1"
-  } >"$OUT/inspect.sh"
-  step inspect 150 bash "$OUT/inspect.sh"
-fi
+}
 
-echo
-echo "== $(date -u +%F), $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | head -1), torch $(python3 -c 'import torch; print(torch.__version__)' 2>/dev/null)"
-cat "$OUT/steps.txt"
-for name in edit; do [ -s "$OUT/$name.log" ] && { echo "-- $name"; cat "$OUT/$name.log"; }; done
-for name in cuda triton; do [ -s "$OUT/$name.log" ] && { echo "-- $name"; tail -n 12 "$OUT/$name.log"; }; done
-[ -s "$OUT/doctor.log" ] && { echo "-- doctor"; grep -E '✗|!|GPU access|→' "$OUT/doctor.log" | head -n 30; }
-[ -s "$OUT/inspect.log" ] && { echo "-- inspect"; grep '^{' "$OUT/inspect.log" | cut -c1-3000; }
-[ -s "$OUT/bench/summary.md" ] && { echo "-- bench"; cat "$OUT/bench/summary.md"; }
-true
+examples_of_target() {
+  grep -lx "target: $TARGET" examples/*/turns.md | xargs -n1 dirname | xargs -n1 basename
+}
+
+inspected() { # raw output of the profilers beside what the tools make of it; on the machine itself
+  local task
+  cp -r "$WORK/submissions/cuda-row-softmax" "$WORK/inspected" 2>/dev/null
+  task=$("$PY" -c 'import json; print(json.dumps({"model_py": open("examples/cuda-row-softmax/model.py").read()}))')
+  echo "$task" | "$PY" -I tools/inspect_kernels.py --workspace "$WORK/inspected" --counters --code softmax
+  echo "$task" | "$PY" -I tools/sanitize.py --workspace "$WORK/inspected" --checks memcheck,racecheck,initcheck
+  # The same kernel with its last row written behind the buffer: memcheck must find that, and the reference must be clean.
+  cp -r "$WORK/inspected" "$WORK/planted" && sed -i 's/__stcs(out + at,/__stcs(out + at + (blockIdx.x + 1 == gridDim.x) * columns4,/' "$WORK"/planted/kernels/*.cu
+  echo "$task" | "$PY" -I tools/sanitize.py --workspace "$WORK/planted" --checks memcheck
+  ncu --csv --page raw --print-units base --clock-control none --launch-count 2 --metrics gpu__time_duration.sum,dram__bytes.sum \
+    "$PY" -c 'import torch; x = torch.ones(1 << 26, device="cuda"); y = x + 1; torch.cuda.synchronize()' >"$WORK/ncu.csv" 2>&1
+  head -c 3000 "$WORK/ncu.csv"
+}
+
+if [ "$TARGET" = cuda ]; then
+  BENCH=${BENCH:-cuda-cross-entropy cuda-instance-norm-pool triton-masked-cumsum triton-alibi-attention}
+else
+  BENCH=${BENCH:-rmsnorm-affine}
+fi
+[ $# -gt 0 ] || set -- doctor edit cuda triton bench
+for name in "$@"; do
+  case $name in
+    doctor) step doctor "${DOCTOR_S:-100}" agent doctor --config "$CONFIG" ;;
+    edit) step edit 260 in_work "$PWD/benchmarks/gpu_edit.py" --target "$TARGET" --repeats "${EDITS:-3}" --set judge.memcheck=false ;;
+    published) step published 260 in_work "$PWD/benchmarks/published_scripts.py" "${CUDA_AGENT:?a checkout of CUDA-Agent}" --target "$TARGET" --repeats "${EDITS:-2}" ;;
+    cuda) optimized cuda-row-softmax ;;
+    triton) optimized triton-rmsnorm ;;
+    examples) for example in $(examples_of_target); do optimized "$example"; done ;;
+    bench)
+      submissions
+      tasks=()
+      for task in $BENCH; do tasks+=(--task "$task"); done
+      step bench 240 agent bench examples "${tasks[@]}" --submissions "$WORK/submissions" -o "$WORK/bench" --config "$CONFIG"
+      ;;
+    inspect)
+      submissions
+      export -f inspected
+      step inspect 200 inspected
+      ;;
+    baselines) step baselines $((${BASELINES_S:-400} + 120)) agent bench "${KERNELBENCH:?a checkout of KernelBench}" --reference --levels "${LEVELS:-1,2,3}" \
+      --budget-s "${BASELINES_S:-400}" ${LIMIT:+--limit "$LIMIT"} --workers "$(($(nproc) * 5 / 4))" -o "$WORK/kernelbench" --config "$CONFIG" ;;
+    figures) step figures 590 "$PY" benchmarks/judge_figures.py --target "$TARGET" --runs "${RUNS:-40}" --json "$WORK/figures.json" ;;
+    corpus) step corpus 590 "$PY" -m tests.corpus.run --target "$TARGET" --jobs "${JOBS:-6}" --budget-s 4 --cache "$WORK/corpus-cache" --json "$WORK/corpus.jsonl" --resume ;;
+    builtin)
+      read -ra names <<<"${BUILTIN:-}" # names of tasks, or their beginnings; all 40 take longer than a step may
+      step builtin 590 "$PY" benchmarks/builtin_tasks.py "${names[@]}" --target "$TARGET" ${SANDBOX:+--sandbox "$SANDBOX"}
+      ;;
+    *) echo "no step is called $name" >&2 ;;
+  esac
+done
+
+"$PY" benchmarks/gpu_table.py "$WORK" | tee "$WORK/table.md"
+if [ -n "${OUT:-}" ]; then
+  mkdir -p "$OUT"
+  cp "$WORK/table.md" "$OUT/"
+  tar czf "$OUT/gpu-machine.tgz" -C "$WORK" --exclude=cache --exclude=corpus-cache --exclude=work --exclude='graph.sqlite*' .
+fi

@@ -11,9 +11,11 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+BARE: Final = "AGENT_BASELINES_BARE"
 
 
 def main() -> int:
@@ -28,11 +30,14 @@ def main() -> int:
     parser.add_argument("--version", default="", help="goes into every row: which tools measured it")
     flags = parser.parse_args()
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # the lanes are the parallel part
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking for GPUs then starts no driver, which no fork survives
     from baselining import crew
     from referee import confine
 
     rows = [json.loads(line) for line in sys.stdin if line.strip()]
-    import_all()
+    import_all(bare=BARE in os.environ)
+    if flags.target == "cuda" and BARE not in os.environ and not can_fork():
+        again(rows)
     confine.adopt_orphans()
     lanes = flags.lanes or max(1, len(os.sched_getaffinity(0)) // 2)
     with (
@@ -58,15 +63,43 @@ def main() -> int:
     return 0
 
 
-def import_all() -> None:
+def import_all(*, bare: bool) -> None:
     """What the problems' processes need, once. Nothing here may touch CUDA: a process with a context cannot fork."""
     import torch
-    import torch._dynamo
-    import torch._inductor.compile_fx
+
+    if not bare:
+        import torch._dynamo
+        import torch._inductor.compile_fx
     from baselining import one
 
     torch.set_grad_enabled(False)
     del one
+
+
+def can_fork() -> bool:
+    """Whether a child can use the GPU after these imports; some versions of torch.compile's parts start the driver."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            import torch
+
+            code = 0 if float(torch.ones(1, device="cuda").item()) == 1.0 else 1
+        except Exception:
+            code = 1
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def again(rows: list[dict[str, Any]]) -> None:
+    """This program once more with torch alone imported: every problem then imports the rest itself."""
+    with tempfile.TemporaryFile() as file:
+        file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
+        file.seek(0)
+        os.dup2(file.fileno(), 0)
+        os.environ[BARE] = "1"
+        os.execv(sys.executable, [sys.executable, "-I", *sys.argv])
 
 
 if __name__ == "__main__":

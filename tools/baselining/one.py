@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-from referee import loading, tree
+from referee import faults, loading, tree
 from referee.worker import set_precision
 
 SEED: Final = 20260101
@@ -154,18 +154,14 @@ def short(value: float) -> float:
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else value
 
 
-LOST: Final = (
-    "device-side assert",
-    "illegal memory access",
-    "unspecified launch failure",
-    "no kernel image",
-    "is lost",
-)
+FORKED: Final = "re-initialize CUDA in forked"
+LOST: Final = ("device-side assert", "illegal memory access", "unspecified launch failure")
 
 
 def is_device_trouble(error: BaseException) -> bool:
     """After which nothing on the device works any more, or which says nothing about torch.compile."""
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in LOST)
+    text = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or faults.of_machine(text) or any(words in text for words in LOST)
 
 
 def failure(error: BaseException) -> dict[str, Any]:
@@ -175,6 +171,6 @@ def failure(error: BaseException) -> dict[str, Any]:
         return {"status": "failed", "code": error.code, "detail": error.detail[:500]}
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "out of memory" in str(error):
         return {"status": "failed", "code": "task.out_of_memory", "detail": detail}
-    if isinstance(error, (torch.AcceleratorError, torch.cuda.CudaError)) and "CUDA" in str(error):
+    if faults.of_machine(detail) or FORKED in detail:
         return {"status": "failed", "code": "runtime.no_device", "detail": detail}
     return {"status": "failed", "code": "task.raises", "detail": detail}
