@@ -49,9 +49,7 @@ def check_script(backend: Backend, target: Target) -> None:
         message = (
             f"{backend.name.removeprefix('replay:')} holds turns for target {written}, and this run is for {target}"
         )
-        raise ConfigError(
-            message, hint=f"replay it {where}; for kernels of one's own: --backend builtin, --model NAME"
-        )
+        raise ConfigError(message, hint=f"replay it {where}; for kernels of one's own: --backend builtin, --model NAME")
 
 
 def check_server(config: BackendConfig) -> int:
