@@ -220,7 +220,8 @@ def _finished(job: Job, folder: RunFolder, result: EpisodeResult) -> Done:
     if refusal := refused_by(ending):
         return _done(job, result, "refused", Fault.TASK, refusal)
     if result.judge_errors:
-        return _done(job, result, "failed", Fault.JUDGE, "; ".join(result.judge_errors))
+        fault = Fault.DISK_FULL if result.judge_lacked_disk else Fault.JUDGE
+        return _done(job, result, "failed", fault, "; ".join(result.judge_errors))
     if result.reward is None and result.reason.infrastructure:
         return _done(job, result, "failed", stop_fault(result.reason), result.detail)
     if ending is None:  # a disk that was full then: the log has all that the file says
@@ -250,7 +251,7 @@ def _done(job: Job, result: EpisodeResult, outcome: Outcome, fault: Fault | None
         completion_tokens=result.completion_tokens,
         cost_usd=result.cost_usd,
         seconds=result.wall_s,
-        old=result.old_stop,
+        old=result.old_stop and not result.judge_errors,  # judged now, whenever it stopped
     )
 
 

@@ -35,7 +35,7 @@ from agent.errors import (
 from agent.judging.cache import DOUBTFUL
 from agent.trajectory.events import StopReason
 from agent.trajectory.stored import Ending
-from agent.trajectory.writer import FULL_ERRNOS
+from agent.trajectory.writer import means_full_disk
 
 MOST_ATTEMPTS: Final = 3
 # A node may go away without a fault of the episode; one that takes its worker down again and again is at fault.
@@ -87,9 +87,7 @@ def fault_of(error: BaseException) -> Fault:
             return backend_fault(error)
         case InUse():
             return Fault.BUSY
-        case RecordError(full=True):
-            return Fault.DISK_FULL
-        case SandboxError(__cause__=OSError(errno=number)) if number in FULL_ERRNOS:
+        case RecordError() | SandboxError() | JudgeError() | OSError() if means_full_disk(error):
             return Fault.DISK_FULL
         case RecordError():
             return Fault.RECORD
@@ -97,8 +95,6 @@ def fault_of(error: BaseException) -> Fault:
             return Fault.SANDBOX
         case JudgeError():
             return Fault.JUDGE
-        case OSError() if error.errno in FULL_ERRNOS:
-            return Fault.DISK_FULL
         case _:
             return Fault.INTERNAL
 

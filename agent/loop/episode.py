@@ -365,6 +365,7 @@ class Episode:
             wall_s=ledger.end.wall_s if ledger.end else self.clock.elapsed_s(),
             detail=stop.detail,
             judge_errors=tuple(judgement.errors),
+            judge_lacked_disk=judgement.full,
             finished=finished,
         )
 

@@ -18,6 +18,7 @@ from agent.loop.waiting import wait_for_sandboxes
 from agent.tasks.task import Task
 from agent.trajectory.events import StopReason, VerdictEvent
 from agent.trajectory.folder import RunFolder
+from agent.trajectory.writer import means_full_disk
 
 Subject = Literal["final", "best"]
 NOTHING: Final = ""
@@ -25,10 +26,11 @@ NOTHING: Final = ""
 
 @dataclass
 class Judgement:
-    """Verdicts by subject; `errors` holds one line for each subject that could not be judged."""
+    """Verdicts by subject; `errors`: one line for each subject that could not be judged, `full`: for want of disk."""
 
     verdicts: dict[Subject, Verdict] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    full: bool = False
 
     @property
     def best(self) -> Verdict | None:
@@ -69,6 +71,7 @@ def judge_run(
                 known[sha256] = _judge(config, task, path, tool_log, leave, held)
         except (JudgeError, SandboxError, OSError) as error:
             judgement.errors.append(f"{subject}: {error}")
+            judgement.full |= means_full_disk(error)
             continue
         judgement.verdicts[subject] = known[sha256]
         _record(log, subject, sha256, known[sha256])

@@ -15,7 +15,7 @@ from agent.loop.session import Session
 from agent.loop.steps import close_pending
 from agent.loop.waiting import Interrupted, OutOfTime
 from agent.trajectory.events import StopEvent, StopReason
-from agent.trajectory.writer import FULL_ERRNOS
+from agent.trajectory.writer import means_full_disk
 
 DETAIL_CHARS: Final = 2000
 
@@ -77,7 +77,7 @@ def stop_of(error: Exception) -> Stop:
             return Stop(StopReason.CONTEXT, str(error))
         case BackendError():
             return Stop(StopReason.BACKEND, f"{error.kind}: {error}")
-        case SandboxError(__cause__=OSError(errno=number)) if number in FULL_ERRNOS:
+        case SandboxError() | JudgeError() | OSError() if means_full_disk(error):
             return Stop(StopReason.DISK_FULL, str(error))
         case SandboxError():
             detail = f"{error} {error.post_mortem}".strip()

@@ -10,10 +10,11 @@ from agent.trajectory.events import StopReason
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """`best` and `final` are None where that subject does not exist or could not be judged (`judge_errors` says why).
+    """`best` and `final` are None where that subject does not exist or could not be judged.
 
-    `cost_usd` is None where a price is unknown. `finished` is false for a run that was left to be resumed. `old_stop`:
-    an earlier process recorded why the loop stopped, so that it says nothing about the disk or the server of today.
+    `judge_errors` says why it could not, and `judge_lacked_disk` whether a full disk is why. `cost_usd` is None where a
+    price is unknown. `finished` is false for a run that was left to be resumed. `old_stop`: an earlier process recorded
+    why the loop stopped, so that it says nothing about the disk or the server of today.
     """
 
     run_dir: Path
@@ -28,6 +29,7 @@ class EpisodeResult:
     wall_s: float
     detail: str = ""
     judge_errors: tuple[str, ...] = ()
+    judge_lacked_disk: bool = False
     finished: bool = True
     old_stop: bool = field(default=False, compare=False)
 

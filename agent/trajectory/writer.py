@@ -74,6 +74,15 @@ def encode_line(event: Event) -> bytes:
     return json.dumps(event.model_dump(), ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 
+def means_full_disk(error: BaseException | None) -> bool:
+    """Whether a full disk is behind an error, whatever it was wrapped in."""
+    while error is not None:
+        if getattr(error, "full", False) or (isinstance(error, OSError) and error.errno in FULL_ERRNOS):
+            return True
+        error = error.__cause__
+    return False
+
+
 def record_error(path: Path, error: OSError) -> RecordError:
     """The RecordError that tells a full disk from other trouble."""
     full = error.errno in FULL_ERRNOS

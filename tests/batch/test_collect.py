@@ -358,6 +358,29 @@ def test_a_full_disk_is_said_and_nothing_recorded_is_lost(bubblewrap: None, tmp_
     assert summary(kept)["episodes"]["done"] == 6 and set(settled(kept).values()) == {1}
 
 
+def test_a_judge_that_lacks_disk_uses_up_no_attempt(bubblewrap: None, tmp_path: Path) -> None:
+    """The place for temporary files holds a sandbox, but not a copy of the submission."""
+    unshare = shutil.which("unshare")
+    if unshare is None or os.geteuid() != 0:
+        pytest.skip("needs root to mount a small file system")
+    tasks = write_tasks(tmp_path / "tasks.jsonl", "a")
+    script = write_script(tmp_path / "s.md", "head -c 2000000 /dev/zero | tr '\\0' '#' > model_new.py")
+    out, small = tmp_path / "collection", tmp_path / "small"
+    small.mkdir()
+    drive = Path(__file__).with_name("drive.py")
+    options = ["--script", str(script), "--workers", "1", "--sandbox", "bubblewrap", "--target", "cpu"]
+    inner = [sys.executable, str(drive), "collect", str(tasks), *options, "-o", str(out)]
+    steps = f'mount -t tmpfs -o size=1m none {small} && TMPDIR={small} exec "$@"'
+    done = subprocess.run([unshare, "--mount", "sh", "-c", steps, "sh", *inner], capture_output=True, text=True)
+    assert done.returncode == 3 and "no further episode is started" in done.stdout, done.stdout + done.stderr
+    assert [line["error"] for line in lines(out / "attempts.jsonl")] == ["disk_full"]
+    assert summary(out)["episodes"]["owed"] == 1
+    again = subprocess.run(inner, capture_output=True, text=True)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert summary(out)["episodes"]["done"] == 1 and set(settled(out).values()) == {1}
+    assert len(list(find_runs([out]))) == 1
+
+
 def test_a_run_that_a_full_disk_stopped_long_ago_does_not_stop_the_next_command(
     bubblewrap: None, collect: Collect, tmp_path: Path
 ) -> None:

@@ -138,3 +138,11 @@ def test_half_made_folders_are_removed(tmp_path: Path) -> None:
     (hidden / "workspace").mkdir(parents=True)
     assert stand(collection, plan).state == "new"
     assert not hidden.exists()
+
+
+def test_runs_that_a_full_disk_ended_use_up_no_attempt_where_their_lines_are_missing_too(tmp_path: Path) -> None:
+    collection, plan, _ = make_collection(tmp_path, "a")
+    for _ in range(MOST_ATTEMPTS):
+        store_run(collection, plan, reason=StopReason.DISK_FULL, verdict=None)
+    (sample,) = scan(collection, plan, histories={}, forgiven={})
+    assert (sample.state, sample.burned, len(sample.lost)) == ("new", 0, MOST_ATTEMPTS)
