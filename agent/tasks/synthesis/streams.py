@@ -157,20 +157,26 @@ class Stream:
         if nearest is not None and self._contaminated(first):
             detail = f"{nearest.similarity:.2f} similar to {nearest.name}"
             return Dropped(self.kind, number, first.ops, BENCHMARK, detail)
-        if self._untimed(first):
-            return Dropped(self.kind, number, first.ops, UNTIMED, "no time of it is given")
         candidate, report = self._tries(number, reports)
         if candidate is None or report is None:
-            return None
+            return self._unseen(first)
         if report.status != "admitted":
             return Dropped(self.kind, number, candidate.ops, report.code or UNKNOWN, report.detail)
         if flag := _dropping(report):
             return Dropped(self.kind, number, candidate.ops, flag.code, flag.detail)
+        if self._untimed(candidate):
+            return self._unseen(candidate)
         if objection := self.measured.objection(candidate.sha256):
             return Dropped(self.kind, number, candidate.ops, *objection)
         made = self.measured.sized(candidate)
         self.rescaled += bool(candidate.attempt) or made.text != candidate.text
         return Kept(made, report, nearest, self.measured.beside(made, candidate.sha256))
+
+    def _unseen(self, candidate: Candidate) -> Dropped | None:
+        """What has no report is decided where no report would help."""
+        if not self._untimed(candidate):
+            return None
+        return Dropped(self.kind, candidate.number, candidate.ops, UNTIMED, "no time of it is given")
 
 
 def _dropping(report: CandidateReport) -> Reason | None:
