@@ -6,6 +6,7 @@ import pytest
 from plans import REJECTED, make_collection, store_run
 
 from agent.batch.collection import Collection, Plan
+from agent.batch.faults import MOST_ATTEMPTS
 from agent.batch.scan import History, Sample, apply_attempt, read_histories, read_sample, scan
 from agent.trajectory.events import StopReason
 
