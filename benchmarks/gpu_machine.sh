@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # One machine with an NVIDIA GPU from end to end, in steps; prints the figures last.
-#   benchmarks/gpu_machine.sh [STEP…]      steps: doctor edit published examples bench inspect baselines figures corpus builtin
+#   benchmarks/gpu_machine.sh [STEP…]      steps: doctor edit published examples bench inspect faults baselines figures corpus builtin
 #                                          (default: doctor edit cuda triton bench; cuda and triton are one example each)
 # A step that ended well is not done again (FORCE=1: it is); each has a time limit of its own. Results and logs lie in $WORK
 # (default gpu-machine/, kept between calls), and a copy of what is worth keeping in $OUT, where that is set.
@@ -125,6 +125,7 @@ for name in "$@"; do
       export -f inspected
       step inspect 200 inspected
       ;;
+    faults) step faults 300 "$PY" benchmarks/gpu_faults.py ;;
     baselines) step baselines $((${BASELINES_S:-400} + 120)) agent bench "${KERNELBENCH:?a checkout of KernelBench}" --reference --levels "${LEVELS:-1,2,3}" \
       --budget-s "${BASELINES_S:-400}" ${LIMIT:+--limit "$LIMIT"} --workers "$(($(nproc) * 5 / 4))" -o "$WORK/kernelbench" --config "$CONFIG" ;;
     figures) step figures 590 "$PY" benchmarks/judge_figures.py --target "$TARGET" --runs "${RUNS:-40}" --json "$WORK/figures.json" ;;

@@ -20,7 +20,16 @@ Row = tuple[str, str, str]
 def main() -> int:
     work = Path(sys.argv[1])
     print(f"# {machine()}\n")
-    rows = [*steps(work), *doctor(work), *edits(work), *published(work), *itself(work), *corpus(work), *baselines(work)]
+    rows = [
+        *steps(work),
+        *doctor(work),
+        *edits(work),
+        *published(work),
+        *faults(work),
+        *itself(work),
+        *corpus(work),
+        *baselines(work),
+    ]
     print("| what | measured | aim |\n| --- | --- | --- |")
     for row in rows:
         print(f"| {' | '.join(row)} |")
@@ -72,6 +81,14 @@ def published(work: Path) -> Iterator[Row]:
         what, colon, figure = line.partition(": ")
         if colon and not what.startswith(" "):
             yield what, figure, ""
+
+
+def faults(work: Path) -> Iterator[Row]:
+    path = work / "faults.log"
+    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
+        mark, _, rest = line.partition(" ")
+        if mark in ("ok", "BAD"):
+            yield "fault", f"{mark}: {' '.join(rest.split())[:180]}".replace("|", "/"), ""
 
 
 def itself(work: Path) -> Iterator[Row]:

@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -32,6 +32,9 @@ from referee.options import Options
 from referee.outcome import Rejected, Unjudgeable, blame
 from referee.seeds import Seeds
 from referee.session import Session
+
+BY_A_LOST_GPU: Final = ("runtime.", "load.", "task.", "numeric.")
+"""What a GPU that fails in the middle can look like."""
 
 
 @dataclass
@@ -113,7 +116,8 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
 def _acquit(findings: Findings) -> None:
     """Nobody is blamed for what a GPU that does not answer any more has made of a process."""
     codes = [reason["code"] for reason in findings.reasons]
-    if not any(code.startswith(("runtime.", "load.", "task.", "numeric.")) for code in codes) or faults.gpu_answers():
+    doubtful = [code for code in codes if code.startswith(BY_A_LOST_GPU) and not code.endswith("no_cuda_device")]
+    if not doubtful or faults.gpu_answers():
         return
     detail = f"the GPU does not answer any more; before: {findings.reasons[0]['code']}: {findings.reasons[0]['detail']}"
     findings.status, findings.correct = "error", None
