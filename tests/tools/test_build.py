@@ -9,7 +9,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import build as build_tool
 import pytest
+from building import toolchain
 
 from agent.judging.reports import BuildReport
 
@@ -333,6 +335,18 @@ REGISTER_LAUNCHER(fill);
     assert [(e.file, e.line) for e in broken.diagnostics] == [("kernels/fill.cu", 6)]
     unknown = build(folder, "--arch", "sm_20", root=root, target="cuda")
     assert (unknown.status, codes(unknown)) == ("error", ["build.toolchain"])
+
+
+def test_a_machine_without_a_toolkit_is_no_fault_of_the_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolchain, "_which", lambda name: None if name == "nvcc" else f"/usr/bin/{name}")
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "a.cu").write_text('#include "../launcher.h"\nREGISTER_LAUNCHER(f);\n')
+    report = build_tool.build(tmp_path, target="cuda", build_root=tmp_path / "builds")
+    (reason,) = report["reasons"]
+    assert (report["status"], reason["code"]) == ("error", "build.toolchain")
+    assert reason["detail"].startswith("nvcc is not installed")
 
 
 LAUNCHERS = """#include "../launcher.h"
