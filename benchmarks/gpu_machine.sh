@@ -129,7 +129,7 @@ for name in "$@"; do
     baselines) step baselines $((${BASELINES_S:-400} + 120)) agent bench "${KERNELBENCH:?a checkout of KernelBench}" --reference --levels "${LEVELS:-1,2,3}" \
       --budget-s "${BASELINES_S:-400}" ${LIMIT:+--limit "$LIMIT"} --workers "$(($(nproc) * 5 / 4))" -o "$WORK/kernelbench" --config "$CONFIG" ;;
     figures) step figures 590 "$PY" benchmarks/judge_figures.py --target "$TARGET" --runs "${RUNS:-40}" --json "$WORK/figures.json" ;;
-    corpus) step corpus 590 "$PY" -m tests.corpus.run --target "$TARGET" --jobs "${JOBS:-6}" --budget-s 4 --cache "$WORK/corpus-cache" --json "$WORK/corpus.jsonl" --resume ;;
+    corpus) step corpus 590 "$PY" -m tests.corpus.run --target "$TARGET" --quick --jobs "${JOBS:-1}" --budget-s 4 --cache "$WORK/corpus-cache" --json "$WORK/corpus.jsonl" --resume ;;
     builtin)
       read -ra names <<<"${BUILTIN:-}" # names of tasks, or their beginnings; all 40 take longer than a step may
       step builtin 590 "$PY" benchmarks/builtin_tasks.py "${names[@]}" --target "$TARGET" ${SANDBOX:+--sandbox "$SANDBOX"}

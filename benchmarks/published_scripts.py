@@ -6,6 +6,7 @@ of the judge come from agent.toml in the current folder. Theirs need a GPU.
 """
 
 import argparse
+import os
 import shutil
 import statistics
 import subprocess
@@ -41,11 +42,13 @@ def edit(folder: Path, number: int) -> None:
 
 def theirs(folder: Path, repeats: int) -> None:
     spent: dict[str, list[float]] = {name: [] for name, _ in STEPS}
+    # They call python3: the one that runs this has torch.
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"}
     for number in range(repeats):
         edit(folder, number)
         for name, command in STEPS:
             began = time.monotonic()
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S)
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, env=env)
             spent[name].append(time.monotonic() - began)
             if done.returncode != 0:
                 print(f"published scripts, {name}: failed with exit code {done.returncode}")
