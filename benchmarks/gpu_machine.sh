@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # One machine with an NVIDIA GPU from end to end, in steps; prints the figures last.
-#   benchmarks/gpu_machine.sh [STEP…]      steps: doctor edit published examples bench inspect faults baselines figures corpus builtin
+#   benchmarks/gpu_machine.sh [STEP…]      steps: doctor edit published examples bench inspect faults baselines figures times corpus
+#                                          builtin
 #                                          (default: doctor edit cuda triton bench; cuda and triton are one example each)
 # A step that ended well is not done again (FORCE=1: it is); each has a time limit of its own. Results and logs lie in $WORK
 # (default gpu-machine/, kept between calls), and a copy of what is worth keeping in $OUT, where that is set.
 # In Docker: GPU_ENV="NAME=VALUE …" (the container gets the machine's own /usr, /opt and /etc on top of the bare image GPU_IMAGE,
 # and these variables), or an image that was built (agent image build --cuda). Without: SANDBOX=none.
 # Also: TARGET=cpu tries the script itself · KERNELBENCH=DIR and CUDA_AGENT=DIR are checkouts for baselines and published
-# · RUNS=40 of figures · LEVELS=1,2,3 and BASELINES_S=400 of baselines · EDITS=3 repeats of edit and published.
+# · RUNS=40 and FIGURES_S=24 of figures · TIMES_S=200 and TASKS=FILE of times · LEVELS=1,2,3 and BASELINES_S=400 of baselines · EDITS=3 repeats of edit and published.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 WORK=${WORK:-$PWD/gpu-machine}
@@ -51,7 +52,7 @@ step() { # NAME LIMIT_S COMMAND…: one line with how it ended; its output is $W
   fi
   # A function cannot be timed out from outside; a subshell of this script can.
   (
-    export -f agent in_work
+    export -f agent in_work inspected timed_tasks
     export PY WORK CONFIG TARGET
     timeout --kill-after=10 "$limit" bash -c '"$@"' step "$@"
   ) >"$WORK/$name.log" 2>&1
@@ -60,8 +61,19 @@ step() { # NAME LIMIT_S COMMAND…: one line with how it ended; its output is $W
   printf '%-28s exit %3d  %4d s of %d\n' "$name" "$code" $((SECONDS - began)) "$limit" | tee -a "$WORK/steps.txt"
 }
 
-optimized() { # EXAMPLE: its hand-written turns replayed and judged, recorded in $WORK/runs/EXAMPLE
-  step "example-$1" "${EXAMPLE_S:-150}" agent optimize "examples/$1/model.py" --config "$CONFIG" --plain -o "$WORK/runs/$1"
+optimized() { # EXAMPLE: its hand-written turns replayed and judged, recorded below $WORK/runs/EXAMPLE
+  step "example-$1" "${EXAMPLE_S:-150}" agent optimize "examples/$1/model.py" --config "$CONFIG" --plain -o "${WORK#"$PWD"/}/runs/$1"
+}
+
+keep_runs() { # of every example's last run what ships with it: $WORK/kept/EXAMPLE/run goes to examples/EXAMPLE/run
+  local verdict run kept
+  for verdict in "$WORK"/runs/*/*/verdict.json; do
+    [ -e "$verdict" ] || continue
+    run=$(dirname "$verdict")
+    kept=$WORK/kept/$(basename "$(dirname "$run")")/run
+    rm -rf "$kept" && mkdir -p "$kept"
+    for part in config.json events.jsonl report.md task.json verdict.json best logs; do cp -r "$run/$part" "$kept/"; done
+  done
 }
 
 submissions() { # what the examples' scripts write, as one submission per example
@@ -84,6 +96,10 @@ PYTHON
 
 examples_of_target() {
   grep -lx "target: $TARGET" examples/*/turns.md | xargs -n1 dirname | xargs -n1 basename
+}
+
+timed_tasks() { # of a set, in the order of its lines
+  "$PY" -I tools/time_tasks.py --target "$TARGET" --budget-s "${TIMES_S:-200}" <"${TASKS:-examples/tasks/$TARGET.jsonl}" >"$WORK/times.jsonl"
 }
 
 inspected() { # raw output of the profilers beside what the tools make of it; on the machine itself
@@ -122,13 +138,13 @@ for name in "$@"; do
       ;;
     inspect)
       submissions
-      export -f inspected
       step inspect 200 inspected
       ;;
     faults) step faults 300 "$PY" benchmarks/gpu_faults.py ;;
     baselines) step baselines $((${BASELINES_S:-400} + 120)) agent bench "${KERNELBENCH:?a checkout of KernelBench}" --reference --levels "${LEVELS:-1,2,3}" \
       --budget-s "${BASELINES_S:-400}" ${LIMIT:+--limit "$LIMIT"} --workers "$(($(nproc) * 5 / 4))" -o "$WORK/kernelbench" --config "$CONFIG" ;;
-    figures) step figures 590 "$PY" benchmarks/judge_figures.py --target "$TARGET" --runs "${RUNS:-40}" --json "$WORK/figures.json" ;;
+    figures) step figures 590 "$PY" benchmarks/judge_figures.py --target "$TARGET" --runs "${RUNS:-40}" --budget-s "${FIGURES_S:-24}" --json "$WORK/figures.json" ;;
+    times) step times $((${TIMES_S:-200} + 100)) timed_tasks ;;
     corpus) step corpus 590 "$PY" -m tests.corpus.run --target "$TARGET" --quick --jobs "${JOBS:-1}" --budget-s 4 --cache "$WORK/corpus-cache" --json "$WORK/corpus.jsonl" --resume ;;
     builtin)
       read -ra names <<<"${BUILTIN:-}" # names of tasks, or their beginnings; all 40 take longer than a step may
@@ -138,6 +154,7 @@ for name in "$@"; do
   esac
 done
 
+keep_runs
 "$PY" benchmarks/gpu_table.py "$WORK" | tee "$WORK/table.md"
 if [ -n "${OUT:-}" ]; then
   mkdir -p "$OUT"
