@@ -1,8 +1,10 @@
 """How long building, verifying and judging take after an edit: `python benchmarks/gpu_edit.py [--target cpu]`.
 
-Covers builds from nothing but the warmed cache (a kernel with a launcher; the same kernel with a pybind binding), a
-build and a whole judgement (baselines cached) after a change of one kernel, and verifying in a sandbox that runs
-already. Does not cover what a model needs to think. Settings come from agent.toml in the current folder.
+Covers builds from nothing but the warmed cache (a kernel with a launcher; the same kernel with a pybind binding); after
+a change of one kernel, with baselines cached: a build, verifying in a sandbox that runs already, the actions verify and
+profile as an episode runs them with a tool that stands by, and a whole judgement in a fresh sandbox. Does not cover
+what a model needs to think: a tool that stands by is waited for until it is ready. Settings come from agent.toml in the
+current folder and from --set.
 """
 
 import argparse
@@ -23,9 +25,14 @@ from agent.batch.leases import DevicePool  # noqa: E402
 from agent.config import Config, default_files, load_config  # noqa: E402
 from agent.judging.cache import warm  # noqa: E402
 from agent.judging.judge import judge_submission  # noqa: E402
-from agent.judging.sandboxes import judging_sandbox  # noqa: E402
+from agent.judging.sandboxes import episode_spec, judging_sandbox  # noqa: E402
 from agent.judging.tool_runs import Rules, Target, run_verify  # noqa: E402
+from agent.loop.actions import ACTIONS, Action  # noqa: E402
+from agent.loop.perform import build_ahead, run_tool  # noqa: E402
+from agent.loop.standby import Reserve, Standby  # noqa: E402
+from agent.loop.workbench import Workbench  # noqa: E402
 from agent.sandbox.base import CACHE, TOOLS, WORKSPACE, Sandbox  # noqa: E402
+from agent.sandbox.open import open_sandbox  # noqa: E402
 from agent.tasks.task import Task, load_task  # noqa: E402
 
 MODEL = """import torch
@@ -180,20 +187,78 @@ def timed_verify(config: Config, task: Task, folder: Path, target: Target, repea
     )
 
 
+@contextlib.contextmanager
+def bench(config: Config, task: Task, work: Path, target: Target, scratch: Path) -> Iterator[Workbench]:
+    """What an episode acts with: its sandbox, and a tool that stands by."""
+    cache, rules = warm(config, task), Rules.of(config.judge, target=target)
+    spare = None if target == "cpu" else DevicePool.of_machine("cuda").for_job().spare()
+
+    def start(builds: Path) -> Standby:
+        return Standby(config, task, rules, cache=cache, builds=builds, spare=spare)
+
+    logs = scratch / "logs"
+    logs.mkdir(exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        reserve = Reserve(work, start)
+        stack.callback(reserve.close)
+        spec = episode_spec(
+            config, target=target, workspace=work, cache=cache, mounts=(), labels={}, builds=reserve.builds
+        )
+        sandbox = open_sandbox(config.sandbox, spec, target=target)
+        stack.callback(sandbox.close)
+        reserve.wanted = True
+        yield Workbench(sandbox, task, rules, config.limits, logs, reserve)
+
+
+def timed_actions(config: Config, task: Task, folder: Path, target: Target, repeats: int) -> None:
+    good = {"verify": "verified", "profile": "profiled"}
+    with bench(config, task, folder / "launcher", target, folder) as standing:
+        assert standing.reserve is not None
+        for name in good:
+            walls, inside, ready = [], [], []
+            for number in range(repeats + 1):
+                began = time.monotonic()
+                standing.reserve.prepare()
+                if not standing.reserve.wait(timeout_s=300):
+                    sys.exit("no tool stands by: is there memory to spare, is it switched off?")
+                ready.append(time.monotonic() - began)
+                edit(folder / "launcher", 1000 * len(name) + number)
+                began = time.monotonic()
+                if target == "cuda":
+                    build_ahead(standing, timeout_s=300)
+                with device(config) as variables:
+                    outcome = run_tool(
+                        standing.told(variables), Action(name, name, ACTIONS[name]()), timeout_s=300, log_name="log"
+                    )
+                walls.append(time.monotonic() - began)
+                report = outcome.report or {}
+                if report.get("status") != good[name]:
+                    sys.exit(f"{name}: {outcome.text}")
+                inside.append(report["seconds"])
+            print(
+                f"edit to {name}, with a tool that stands by: {told(walls)}, of which inside the tool "
+                f"{statistics.median(inside[1:]):.1f} s; ready after {statistics.median(ready[1:]):.1f} s",
+                flush=True,
+            )
+            marks = ", ".join(f"{key} {value:.1f}" for key, value in report["evidence"]["marks_s"].items())
+            print(f"  marks of the last one, in seconds of its life: {marks}", flush=True)
+
+
 def timed_judgements(config: Config, task: Task, folder: Path, repeats: int) -> None:
     for name in ("launcher", "pybind-binding"):
         walls = []
         for number in range(repeats + 1):
             edit(folder / name, 100 + number)
             began = time.monotonic()
-            with device(config) as variables:
-                verdict = judge_submission(config, task, folder / name, variables=variables)
+            verdict = judge_submission(config, task, folder / name, lease=lambda: device(config))
             walls.append(time.monotonic() - began)
             if verdict.verdict != "accepted":
                 sys.exit(f"judge: {verdict.verdict}: {verdict.reasons}")
+        marks = ", ".join(f"{key} {value:.1f}" for key, value in verdict.evidence["marks_s"].items())
         ratios = {key: round(value.ratio, 3) for key, value in (verdict.speedup or {}).items()}
         print(
-            f"edit to verdict, {name}: {statistics.median(walls[1:]):.1f} s (first {walls[0]:.1f} s), {ratios}",
+            f"edit to verdict, {name}: {told(walls)}, {ratios}\n  marks of the last one, in seconds: {marks}, "
+            f"rounds {len(verdict.evidence['timing']['rounds_us']['eager'])}",
             flush=True,
         )
 
@@ -207,15 +272,16 @@ def main() -> int:
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=8192)
-    parser.add_argument("--only", choices=("builds", "verify", "judge"), action="append")
+    parser.add_argument("--only", choices=("builds", "verify", "actions", "judge"), action="append")
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="SECTION.KEY=VALUE")
     flags = parser.parse_args()
-    config = load_config(files=default_files(Path.cwd()), flags={"judge.target": flags.target})
+    config = load_config(files=default_files(Path.cwd()), settings=flags.settings, flags={"judge.target": flags.target})
     folder = Path(tempfile.mkdtemp(prefix="gpu-edit-"))
     folder.chmod(0o755)
     try:
         (folder / "model.py").write_text(MODEL.replace("ROWS", str(flags.rows)))
         task = load_task(folder / "model.py")
-        steps = flags.only or ["builds", "verify", "judge"]
+        steps = flags.only or ["builds", "verify", "actions", "judge"]
         began = time.monotonic()
         warm(config, task)
         print(f"cache for target {flags.target} filled in {time.monotonic() - began:.1f} s", flush=True)
@@ -226,6 +292,8 @@ def main() -> int:
             submission(folder / "pybind-binding", flags.target, binding=True)
         if "verify" in steps:
             timed_verify(config, task, folder, flags.target, flags.repeats)
+        if "actions" in steps:
+            timed_actions(config, task, folder, flags.target, flags.repeats)
         if "judge" in steps:
             timed_judgements(config, task, folder, flags.repeats)
     finally:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Final, Literal
 
 from agent.config import Config
 from agent.errors import AgentError
-from agent.judging.ahead import Ahead, Signals
+from agent.judging.ahead import POLL_S, Ahead, Signals
 from agent.judging.reports import ProfileReport, VerifyReport
 from agent.judging.sandboxes import standing_sandbox
 from agent.judging.submission import prepare_workspace
@@ -200,6 +201,15 @@ class Reserve:
             self._current = self._start(self.builds)
         except AgentError:
             self._drop()
+
+    def wait(self, *, timeout_s: float) -> bool:
+        """Until a tool waits for nothing but a submission; whether one does."""
+        deadline = time.monotonic() + timeout_s
+        while (current := self._current) is not None and current.stands and time.monotonic() < deadline:
+            if current.signals.has("prepared"):
+                return True
+            time.sleep(POLL_S)
+        return False
 
     def serve(
         self, wanted: Wanted, *, variables: Mapping[str, str], timeout_s: float, log: Path

@@ -74,6 +74,8 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
             timed = session.await_submission() != "verify" and timed
             started = time.monotonic()
             session.begin()
+            if not timed:
+                session.drop_primer()
             ground = _renewed(ground)
         findings.timed = timed
         trial = _load(options, session, ground)

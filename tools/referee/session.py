@@ -54,6 +54,8 @@ class Session:
 
     def await_submission(self) -> str:
         """Whoever fills the workspace makes the awaited file last; the tool that it names."""
+        while self.primer is not None and not self.primer.is_done() and not self.signals.has_come("submission"):
+            time.sleep(waiting.POLL_S)
         self.signals.tell("prepared")
         wanted = str(self.signals.wait("submission").get("tool", ""))
         self.mark("awaited")
@@ -153,6 +155,12 @@ class Session:
         )
         return worker
 
+    def drop_primer(self) -> None:
+        """Nothing will be timed: nobody waits for the compiled baseline."""
+        if self.primer is not None:
+            self.primer.give_up()
+            self.primer = None
+
     def start_yardstick(self, state: list[Any]) -> Worker:
         worker = self._trusted("yardstick")
         worker.call("load_allowed", state=state, timeout_s=30.0)
@@ -184,8 +192,8 @@ class Session:
         module_folder = self.built()
         if self.primer is not None:
             self.primer.wait()
-            shutil.rmtree(self.folder / "compile-inductor", ignore_errors=True)
             self.mark("compiled")
+        shutil.rmtree(self.folder / "compile-inductor", ignore_errors=True)
         worker = self.nursery.fork("submission")
         worker.hostile = True
         self._seal(worker, hostile=True, extra={})

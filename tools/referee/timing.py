@@ -117,6 +117,9 @@ class Primer:
         if self._trouble is not None:
             raise self._trouble
 
+    def is_done(self) -> bool:
+        return not self._thread.is_alive()
+
     def give_up(self) -> None:
         """No verdict needs it any more."""
         if self._thread.is_alive():
