@@ -40,6 +40,13 @@ CONFIG=$WORK/work/agent.toml # benchmarks read agent.toml of their folder
   printf '[judge]\ntarget = "%s"\n' "$TARGET"
 } >"$CONFIG"
 
+sandbox_settings() { # what CONFIG says of the sandbox as section.key=value, one a line, for programs that take --set only
+  "$PY" -c '
+import json, sys, tomllib
+for name, value in tomllib.load(open(sys.argv[1], "rb"))["sandbox"].items():
+    print(f"sandbox.{name}={value if isinstance(value, str) else json.dumps(value)}")' "$CONFIG"
+}
+
 agent() { "$PY" -m agent "$@"; }
 in_work() { env -C "$WORK/work" PYTHONPATH="$PWD:${PYTHONPATH:-}" "$PY" "$@"; }
 
@@ -147,8 +154,10 @@ for name in "$@"; do
     times) step times $((${TIMES_S:-200} + 100)) timed_tasks ;;
     corpus) step corpus 590 "$PY" -m tests.corpus.run --target "$TARGET" --quick --jobs "${JOBS:-1}" --budget-s 4 --cache "$WORK/corpus-cache" --json "$WORK/corpus.jsonl" --resume ;;
     builtin)
-      read -ra names <<<"${BUILTIN:-}" # names of tasks, or their beginnings; all 40 take longer than a step may
-      step builtin 590 "$PY" benchmarks/builtin_tasks.py "${names[@]}" --target "$TARGET" ${SANDBOX:+--sandbox "$SANDBOX"}
+      read -ra arguments <<<"${BUILTIN:-}" # names of tasks, or their beginnings; all 40 take longer than a step may
+      while read -r setting; do arguments+=(--set "$setting"); done < <(sandbox_settings)
+      kind=${SANDBOX:-$([ -n "${GPU_ENV:-}" ] && echo docker || echo auto)}
+      step builtin 590 "$PY" benchmarks/builtin_tasks.py "${arguments[@]}" --target "$TARGET" --sandbox "$kind" --out "$WORK/builtin"
       ;;
     *) echo "no step is called $name" >&2 ;;
   esac
