@@ -133,7 +133,7 @@ for name in "$@"; do
   case $name in
     doctor) step doctor "${DOCTOR_S:-100}" agent doctor --config "$CONFIG" ;;
     edit) step edit 260 in_work "$PWD/benchmarks/gpu_edit.py" --target "$TARGET" --repeats "${EDITS:-3}" --set judge.memcheck=false ;;
-    published) step published 260 in_work "$PWD/benchmarks/published_scripts.py" "${CUDA_AGENT:?a checkout of CUDA-Agent}" --target "$TARGET" --repeats "${EDITS:-2}" ;;
+    published) step published 260 in_work "$PWD/benchmarks/published_scripts.py" "$(realpath "${CUDA_AGENT:?a checkout of CUDA-Agent}")" --target "$TARGET" --repeats "${EDITS:-2}" ;;
     cuda) optimized cuda-row-softmax ;;
     triton) optimized triton-rmsnorm ;;
     examples) for example in $(examples_of_target); do optimized "$example"; done ;;
