@@ -179,6 +179,14 @@ def narrow(dtype: torch.dtype) -> tuple[nn.Module, list[Any]]:
     return model, [randn(21, 38).to(dtype), torch.arange(21) % 5]
 
 
+def turned(x: torch.Tensor, y: torch.Tensor, bias: torch.Tensor) -> list[torch.Tensor]:
+    """Read along one axis, written along another, in whole squares and in what is left of them."""
+    return [
+        torch.tanh(x.permute(0, 2, 1)) + y.permute(0, 2, 1) * bias, x.transpose(0, 2) * 2, (x > 0).transpose(1, 2),
+        x.bfloat16().permute(2, 0, 1) + 1,
+    ]  # fmt: skip
+
+
 LARGE = 70_001
 CASES: dict[str, tuple[nn.Module, list[Any]]] = {
     "activations": (Calls(activations), [randn(9, 37), randn(37)]),
@@ -193,6 +201,7 @@ CASES: dict[str, tuple[nn.Module, list[Any]]] = {
     ),
     "products": (Calls(products, first=nn.Linear(40, 65), last=nn.Linear(65, 3)), [randn(2, 19, 40), randn(40)]),
     "blocks": (Calls(blocks, gate=nn.Linear(70, 100), up=nn.Linear(70, 100)), [randn(310, 70), randn(3, 4, 37, 20)]),
+    "turned": (Calls(turned), [randn(2, 70, 37), randn(2, 70, 37), randn(70)]),
     "bfloat16": narrow(torch.bfloat16),
     "float16": narrow(torch.float16),
     "few long rows": (
@@ -265,6 +274,12 @@ def test_what_there_is_no_kernel_for_is_named(function: Callable[..., Any], inpu
 def test_halves_are_rounded_where_they_are_stored_or_the_task_says_so(function: Callable[..., Any], times: int) -> None:
     graph = traced(Calls(function), [randn(8).bfloat16()])
     assert submission.make(graph, "cpu").files[emit_cpu.FILE].count("rounded<") == times
+
+
+def test_what_is_read_and_written_in_different_orders_is_turned_in_registers() -> None:
+    model, inputs = CASES["turned"]
+    text = submission.make(traced(model, inputs), "cpu").files[emit_cpu.FILE]
+    assert text.count("transposed<W / 2>(") >= 3 and "gather<PART>(v" in text
 
 
 def test_what_follows_a_product_needs_no_memory_of_its_own() -> None:

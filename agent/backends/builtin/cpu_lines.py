@@ -8,6 +8,7 @@ from agent.backends.builtin.ir import Unsupported
 from agent.backends.builtin.kernels import Buffer, Ref, RowKernel, Statement, Store
 from agent.backends.builtin.text import number
 
+ALONE_BELOW: Final = 1 << 13  # elements: one thread is done before others have woken up
 STREAM_FROM: Final = 1 << 18  # elements of an output that will not fit into the nearer caches anyway
 
 
@@ -57,7 +58,7 @@ class Lines:
         self.used[buffer.name] = (buffer, written or self.used.get(buffer.name, (buffer, False))[1])
         return buffer.name
 
-    def _address(self, address: Affine) -> str:
+    def address(self, address: Affine) -> str:
         """Element offset; the lane's own variable counts in it."""
         terms = [(self._loop(atom), c) for atom, c in address.terms if not self._lane_chosen(atom)]
         parts = [name if c == 1 else f"{name} * {c}" for name, c in sorted(terms, key=lambda t: (-t[1], t[0]))]
@@ -75,15 +76,15 @@ class Lines:
 
     def _stash(self, address: Affine) -> str:
         if self.in_rows:
-            return f"(({self._address(address)}) * UNROLL + u) * W"
-        return self._address(address)
+            return f"(({self.address(address)}) * UNROLL + u) * W"
+        return self.address(address)
 
     def _load(self, statement: Statement) -> str:
         assert statement.buffer is not None and statement.address is not None
         buffer, address = statement.buffer, statement.address
         name = self.use(buffer)
         stride = address.coefficient(self.lane) if self.lane is not None else 0
-        place = f"{name} + {self._address(address)}"
+        place = f"{name} + {self.address(address)}"
         chosen = [(atom, c) for atom, c in address.terms if self._lane_chosen(atom)]
         if chosen:
             if buffer.dtype not in FLOATS or len(chosen) > 1:
@@ -91,14 +92,14 @@ class Lines:
             return f"gather_at<PART>({place}, {stride}, {chosen[0][0].name}, {chosen[0][1]}, n)"
         if buffer.dtype in FLOATS:
             if stride == 0:
-                return f"splat(value({name}[{self._address(address)}]))"
+                return f"splat(value({name}[{self.address(address)}]))"
             return f"load<PART>({place}, n)" if stride == 1 else f"gather<PART>({place}, {stride}, n)"
         if buffer.dtype == "bool":
             if stride == 0:
-                return f"{name}[{self._address(address)}] ? yes() : M{{}}"
+                return f"{name}[{self.address(address)}] ? yes() : M{{}}"
             return f"load_mask<PART>({place}, {stride}, n)"
         if stride == 0:
-            return f"splat(float({name}[{self._address(address)}]))"
+            return f"splat(float({name}[{self.address(address)}]))"
         return f"load_int<PART>({place}, {stride}, n)"
 
     def _chosen(self, statement: Statement, suffix: str) -> list[str]:
@@ -106,12 +107,12 @@ class Lines:
         size, name = int(statement.op.split()[1]), self.use(statement.buffer)
         ref = statement.ref
         if not self._by_lane(ref):
-            place = f"wrapped({name} + {self._address(statement.address)}, {size})"
+            place = f"wrapped({name} + {self.address(statement.address)}, {size})"
             return [f"{ref.name}{suffix} = {place};" if suffix else f"const int64_t {ref.name} = {place};"]
         if suffix or self.in_rows:
             raise Unsupported("a gather whose index varies with the rows of a reduction over an outer axis")
         stride = statement.address.coefficient(self.lane) if self.lane is not None else 0
-        place = f"{name} + {self._address(statement.address)} + l * {stride}"
+        place = f"{name} + {self.address(statement.address)} + l * {stride}"
         return [
             f"int64_t {ref.name}[W];",
             f"for (int l = 0; l < (PART ? n : W); ++l) {ref.name}[l] = wrapped({place}, {size});",
@@ -120,7 +121,7 @@ class Lines:
     def _iota(self, statement: Statement) -> str:
         assert statement.address is not None
         step = statement.address.coefficient(self.lane) if self.lane is not None else 0
-        base = f"splat(float({self._address(statement.address)}))"
+        base = f"splat(float({self.address(statement.address)}))"
         return f"{base} + lanes() * {number(step)}" if step else base
 
     def _fetch(self, statement: Statement) -> str:
@@ -166,14 +167,14 @@ class Lines:
         if store.ref.type == "bool" and store.ref.literal is None:
             stride = address.coefficient(self.lane) if self.lane is not None else 0
             if stride == 0:
-                return f"{name}[{self._address(address)}] = {vector}[0] != 0;"
-            return f"store_mask<PART>({name} + {self._address(address)}, {stride}, {vector}, n);"
+                return f"{name}[{self.address(address)}] = {vector}[0] != 0;"
+            return f"store_mask<PART>({name} + {self.address(address)}, {stride}, {vector}, n);"
         stride = address.coefficient(self.lane) if self.lane is not None else 0
         if stride == 0:
-            return f"put({name} + {self._address(address)}, ({vector})[0]);"
+            return f"put({name} + {self.address(address)}, ({vector})[0]);"
         if stride != 1:
-            return f"scatter<PART>({name} + {self._address(address)}, {stride}, {vector}, n);"
-        return f"store<PART, {self._streams(store)}>({name} + {self._address(address)}, {vector}, n);"
+            return f"scatter<PART>({name} + {self.address(address)}, {stride}, {vector}, n);"
+        return f"store<PART, {self._streams(store)}>({name} + {self.address(address)}, {vector}, n);"
 
     def _streams(self, store: Store) -> str:
         """Streaming stores need whole, aligned lines, so every other loop has to step by lines."""

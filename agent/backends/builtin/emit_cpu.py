@@ -6,10 +6,11 @@ from typing import Any, Final
 from agent.backends.builtin import loops
 from agent.backends.builtin.affine import Atom, total
 from agent.backends.builtin.c_names import COMBINE, CTYPES, IDENTITY
-from agent.backends.builtin.cpu_lines import Lines, decode_lines
+from agent.backends.builtin.cpu_lines import ALONE_BELOW, Lines, decode_lines
 from agent.backends.builtin.cpu_product import product_view
-from agent.backends.builtin.epilogue import fused
-from agent.backends.builtin.kernels import Buffer, Pass, Program, RowKernel, Statement
+from agent.backends.builtin.cpu_turned import turned_view
+from agent.backends.builtin.epilogue import Fused, fused
+from agent.backends.builtin.kernels import Buffer, Kernel, Pass, Program, RowKernel, Statement
 from agent.backends.builtin.loops import Lanes
 from agent.backends.builtin.schedule import Machine
 from agent.backends.builtin.text import number, render
@@ -18,7 +19,6 @@ LANE_BLOCK: Final = 1 << 14
 CHUNK: Final = 1 << 15  # elements of a row that one worker sums up
 ROW_CHUNKS: Final = 32
 TILE: Final = 64
-ALONE_BELOW: Final = 1 << 13  # elements: one thread is done before others have woken up
 FEW_TILES: Final = 4
 LONG_SUM: Final = 4096
 BLOCK_ROWS: Final = 64
@@ -75,7 +75,7 @@ class _Step:
 def sources(program: Program, variant: Variant = VARIANTS[0]) -> tuple[dict[str, str], Program]:
     """Files below kernels/, and the program with what its kernels still need between them. Raises Unsupported."""
     kernels, program = fused(program)
-    views = [_Emitter(kernel).view() if isinstance(kernel, RowKernel) else product_view(kernel) for kernel in kernels]
+    views = [_view(kernel) for kernel in kernels]
     products = any(view["product"] for view in views)
     arguments = [*program.inputs, *program.outputs, *program.scratch]
     text = render(
@@ -89,6 +89,12 @@ def sources(program: Program, variant: Variant = VARIANTS[0]) -> tuple[dict[str,
     if products:
         headers["kernels/products.h"] = render("cpu/products.h.j2")
     return {**headers, FILE: text}, program
+
+
+def _view(kernel: Kernel | Fused) -> dict[str, Any]:
+    if isinstance(kernel, RowKernel):
+        return turned_view(kernel) or _Emitter(kernel).view()
+    return product_view(kernel)
 
 
 def _parameter(buffer: Buffer, program: Program) -> str:
@@ -115,6 +121,7 @@ class _Emitter(Lines):
         rows = [atom for atom in kernel.rows if atom is not self.lanes.row]
         return {
             "product": False,
+            "turned": False,
             "name": kernel.name,
             "parameters": self.parameters(),
             "arguments": list(self.used),
