@@ -101,14 +101,15 @@ def test_the_journal_goes_on_after_a_torn_line_and_refuses_another_set(tmp_path)
 
 def test_measured_times_decide_and_the_next_candidates_take_the_place(tmp_path) -> None:
     source = Source(5, "cpu", catalogue())
-    plain = Stream("torch#2", 3, source, lambda _: None)
+    plain = Stream("torch#2", 4, source, lambda _: None)
     reports = {one.examined_sha256: report("x") for one in plain.wanted({}, 30)}
     plain.settle(reports)
-    slow, fast, broken = (kept.candidate.sha256 for kept in plain.kept)
+    slow, fast, broken, elsewhere = (kept.candidate.sha256 for kept in plain.kept)
     rows = [
         {"sha256": slow, "eager_ms": 120.0, "device": "a GPU"},
         {"sha256": fast, "eager_ms": 5.0, "equal": False},
         {"sha256": broken, "error": "OutOfMemoryError"},
+        {"sha256": elsewhere, "error": "LoadError: model.py: ModuleNotFoundError: No module named 'transformers'"},
     ]
     path = tmp_path / "times.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -116,7 +117,7 @@ def test_measured_times_decide_and_the_next_candidates_take_the_place(tmp_path) 
     while not timed.full:
         reports |= {one.examined_sha256: report("x") for one in timed.wanted(reports, 30)}
         timed.settle(reports)
-    assert not {slow, fast, broken} & {kept.candidate.sha256 for kept in timed.kept}
+    assert {slow, fast, broken, elsewhere} & {kept.candidate.sha256 for kept in timed.kept} == {elsewhere}
     assert timed.funnel() == {"task.too_slow": 1, "task.compile_differs": 1, "task.raises": 1} | plain.funnel()
     path.write_text("no times\n")
     with pytest.raises(ConfigError, match=r"times\.jsonl:1"):

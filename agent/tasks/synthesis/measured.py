@@ -7,12 +7,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from agent.errors import ConfigError
 from agent.tasks.synthesis.candidate import Candidate, with_batch
 
 LOW_MS, HIGH_MS = 1.0, 100.0
+NO_MODULE: Final = "No module named"  # transformers on a machine without it: that says nothing about the task
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Measured:
     def objection(self, sha256: str) -> tuple[str, str] | None:
         """Why a task cannot stay: a reason's code and detail. None for one that can, and for one not measured."""
         row = self.rows.get(sha256)
-        if row is None:
+        if row is None or NO_MODULE in str(row.get("error")):
             return None
         device = row.get("device", "the device")
         if error := row.get("error"):
