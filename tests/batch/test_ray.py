@@ -50,12 +50,15 @@ task: model.py
 ---
 ## Turn 1
 ```action bash
-echo it has begun; sleep {seconds}
+echo it has begun; {waits}
 ```
 ## Turn 2
 ```action submit summary="nothing to show"
 ```
 """
+
+
+GATE = "until [ -e go ]; do sleep 0.1; done"
 
 
 @dataclass
@@ -107,12 +110,12 @@ def nodes() -> Iterator[Nodes]:
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """Two tasks that other tests judge as well, and a script of two turns."""
+    """Two tasks that other tests judge as well, and a script of two turns; the first ends when its gate is opened."""
     tasks = tmp_path / "tasks"
     tasks.mkdir()
     (tasks / "gelu.py").write_bytes(GELU.read_bytes())
     (tasks / "softmax.py").write_bytes((ROOT / "examples" / "softmax-scale-mask" / "model.py").read_bytes())
-    (tmp_path / "turns.md").write_text(SCRIPT.format(seconds=4))
+    (tmp_path / "turns.md").write_text(SCRIPT.format(waits=GATE))
     return tmp_path
 
 
@@ -131,7 +134,7 @@ def request(work: Path, nodes: Nodes) -> CollectRequest:
 
 def job(work: Path, seconds: int, **more: Any) -> Job:
     script = work / "long.md"
-    script.write_text(SCRIPT.format(seconds=seconds))
+    script.write_text(SCRIPT.format(waits=f"sleep {seconds}"))
     settings = [f"backend.script={script}", "sandbox.kind=bubblewrap", "judge.target=cpu"]
     folder = work / "sample"
     return Job(task=load_task(GELU), sample=0, attempt=0, folder=folder, config=load_config(settings=settings), **more)
@@ -175,20 +178,31 @@ def faults(work: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def meanwhile(act: Callable[[], None]) -> Iterator[None]:
-    """`act` in a thread; what it raises is raised at the end."""
+def meanwhile(work: Path, act: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """`act` in a thread while every first turn goes on, however slow the machine is; then all gates are opened.
+
+    What it raises is raised at the end.
+    """
     errors: list[BaseException] = []
+    over = threading.Event()
 
     def run() -> None:
         try:
             act()
         except BaseException as error:  # noqa: BLE001
             errors.append(error)
+        while not over.wait(0.1):
+            for run in find_runs([work]):
+                with contextlib.suppress(FileNotFoundError):  # a run that never began is removed
+                    (run.path / "workspace" / "go").touch()
 
     thread = threading.Thread(target=run)
     thread.start()
-    yield
-    thread.join()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
     if errors:
         raise errors[0]
 
@@ -220,7 +234,7 @@ def test_a_lost_node_costs_no_episode(nodes: Nodes, work: Path) -> None:
         nodes.kill(lost)
 
     try:
-        with meanwhile(kill):
+        with meanwhile(work, kill):
             assert run_collect(request(work, nodes)) == 0
     finally:
         for node in there:
@@ -242,7 +256,7 @@ def test_killed_workers_cost_no_episode(nodes: Nodes, work: Path) -> None:
             assert gone
 
     try:
-        with meanwhile(kill):
+        with meanwhile(work, kill):
             assert run_collect(request(work, nodes)) == 0
     finally:
         nodes.kill(node)
@@ -262,7 +276,8 @@ def test_a_killed_driver_is_followed_by_another(nodes: Nodes, work: Path) -> Non
             wait_until(lambda: sleeping(work) >= 1)
             driver.kill()
         assert sum(settled(work).values()) < 4
-        assert run_collect(request(work, nodes)) == 0
+        with meanwhile(work):
+            assert run_collect(request(work, nodes)) == 0
     finally:
         nodes.kill(node)
     assert list(settled(work).values()) == [1] * 4
