@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -26,6 +26,10 @@ class ExecutorKind(StrEnum):
     ray = "ray"
 
 
+MOST_SAMPLES: Final = 100_000
+"""A slip of the finger must not fill the memory."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
@@ -43,7 +47,7 @@ def register(app: typer.Typer) -> None:
         task: Annotated[
             list[str] | None, typer.Option("--task", metavar="ID", help="Only these, or a pattern. Repeatable.")
         ] = None,
-        samples: Annotated[int, typer.Option(help="Episodes per task.", min=1, metavar="K")] = 1,
+        samples: Annotated[int, typer.Option(help="Episodes per task.", min=1, max=MOST_SAMPLES, metavar="K")] = 1,
         workers: Annotated[
             int | None, typer.Option(help="Episodes at once; default: 2 per core.", min=1, metavar="N")
         ] = None,

@@ -402,3 +402,9 @@ def test_a_run_that_a_full_disk_stopped_long_ago_does_not_stop_the_next_command(
     assert collect(tasks, workers=1, flags=flags) == 0
     assert summary(out)["episodes"]["done"] == 3 and set(settled(out).values()) == {1}
     assert [line["error"] for line in lines(out / "attempts.jsonl")].count("disk_full") == 1
+
+
+def test_more_samples_than_anybody_can_want_are_a_slip(tmp_path: Path) -> None:
+    argv = [sys.executable, str(Path(__file__).with_name("drive.py")), "collect", "t", "--samples", "99999999999"]
+    done = subprocess.run([*argv, "-o", str(tmp_path / "c")], capture_output=True, text=True)
+    assert done.returncode == 2 and "--samples" in done.stderr, done.stderr
