@@ -48,6 +48,10 @@ def products(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, first: nn.Module
     ]  # fmt: skip
 
 
+def half_products(x: torch.Tensor, y: torch.Tensor, first: nn.Module) -> list[Any]:
+    return [F.gelu(first(x)), x @ x.transpose(1, 2), torch.softmax(x @ x.transpose(1, 2), -1), (x @ y).relu()]
+
+
 def turned(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     return [x.transpose(1, 2) * 2 + y, (x.permute(2, 0, 1).contiguous() + 1).relu(), x.mT.reshape(-1) * 3]
 
@@ -86,6 +90,9 @@ CASES: Final[dict[str, tuple[nn.Module, list[Any]]]] = {
     "wide outer axes": (Calls(outer), [randn(70, 136), randn(1, 136)]),
     "products": (
         Calls(products, first=nn.Linear(40, 65), last=nn.Linear(65, 3)), [randn(2, 19, 40), randn(40), randn(40, 7)],
+    ),
+    "half products": (
+        Calls(half_products, first=nn.Linear(40, 24).half()), [randn(2, 16, 40).half(), randn(40, 8).half()],
     ),
     "transposes": (Calls(turned), [randn(3, 45, 70), randn(45)]),
     "gathers": (

@@ -1,7 +1,7 @@
 """All tasks of benchmarks/builtin_tasks, and edges, through the emulator or Triton's interpreter: what is right.
 
-`python tests/cuda_on_cpu/run.py cuda|triton [--sizes odd,even,ones,wide] [--variant N] [NAME…]`. With sizes `full` tasks
-stay as they are. Covers no times: those of a CPU say nothing about a GPU.
+`python tests/cuda_on_cpu/run.py cuda|triton [--sizes odd,even,ones,wide] [--variant N] [NAME…]`. With sizes `full`
+tasks stay as they are. Covers no times: those of a CPU say nothing about a GPU.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def verdict(target: str, model: Any, inputs: Sequence[Any], folder: Path, varian
         return found
     except Unsupported as error:
         return [f"not handled: {error}"]
-    except Exception as error:  # a table has a line for everything
+    except Exception as error:  # noqa: BLE001 - a table has a line for everything
         return [f"{type(error).__name__}: {str(error)[:300]}"]
 
 

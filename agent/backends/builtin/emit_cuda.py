@@ -20,12 +20,14 @@ MACHINE: Final = Machine(few_rows=64, stash_elements=0)
 SMALL: Final = 1 << 30
 WARP: Final = 32
 MOST_THREADS: Final = 1024
-IN_REGISTERS: Final = 32  # values of a row that one thread keeps
+IN_REGISTERS: Final = 36  # values of a row that one thread keeps
+IDLE: Final = 0.04
 WORKERS: Final = 132 * 4  # blocks that keep an H200 busy
 LEAST_CHUNK: Final = 4096  # elements that a block sums up, where several share a row
 LEAST_DEEP: Final = 64  # the same, of a tile's columns
-TILE: Final = 32
+TILE: Final = 32  # of a transpose
 VECTORS: Final = (8, 4, 2)
+BLAS: Final = {"float32": "CUDA_R_32F", "float16": "CUDA_R_16F", "bfloat16": "CUDA_R_16BF"}
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,12 @@ def _kernel(kernel: RowKernel | ProductKernel) -> dict[str, Any]:
 
 
 def _product(kernel: ProductKernel) -> dict[str, Any]:
-    """Arguments of cublasSgemmStridedBatched, which sees every matrix transposed."""
+    """Arguments of cublasSgemmStridedBatched or, of 16-bit floats, cublasGemmStridedBatchedEx: they see every matrix
+    transposed.
+    """
     (left, left_at), (right, right_at), (out, _) = kernel.left, kernel.right, kernel.out
-    if {left.dtype, right.dtype, out.dtype} != {"float32"}:
-        raise Unsupported("a matrix product of other than float32 tensors")
+    if left.dtype != right.dtype or left.dtype not in BLAS or out.dtype not in (left.dtype, "float32"):
+        raise Unsupported(f"a matrix product of {left.dtype} and {right.dtype} tensors")
     batch = [atom for atom in kernel.batch if atom.size > 1]
     for outer, inner in pairwise(batch):
         if any(a.coefficient(outer) != a.coefficient(inner) * inner.size for a in (left_at, right_at)):
@@ -113,7 +117,8 @@ def _product(kernel: ProductKernel) -> dict[str, Any]:
         "kind": "product", "name": kernel.name, "m": kernel.m.size, "n": kernel.n.size, "k": kernel.k.size,
         "batches": total(batch), "left": f"{left.name} + {left_at.const}", "right": f"{right.name} + {right_at.const}",
         "out": out.name, "right_side": sides[0], "left_side": sides[1], "right_step": step[0], "left_step": step[1],
-        "scratch": [],
+        "type": CTYPES[left.dtype], "to": CTYPES[out.dtype], "blas": BLAS[left.dtype], "blas_to": BLAS[out.dtype],
+        "plain": left.dtype == "float32", "scratch": [],
     }  # fmt: skip
 
 
@@ -203,7 +208,8 @@ class _Emitter:
         if not self.split:
             return 1
         least = LEAST_DEEP if self.row_lane else LEAST_CHUNK
-        wanted = -(-WORKERS * 2 // self._blocks())
+        # One wave: blocks that begin when others have ended would be alone with the memory.
+        wanted = WORKERS * 2 // self._blocks()
         return max(1, min(MOST_THREADS, wanted, -(-self.columns // least)))
 
     def _in_registers(self) -> tuple[reuse.Reuse, int, bool]:
@@ -217,11 +223,9 @@ class _Emitter:
             fits = alive * self.vector * -(-self.columns // self.deep) <= IN_REGISTERS
             return (shared if fits else plain), self.deep, fits
         vectors = -(-self.columns // self.vector)
-        group = min(WARP, power(vectors))
-        while group < MOST_THREADS and alive * self.vector * -(-vectors // group) > IN_REGISTERS:
-            group *= 2
-        fits = alive * self.vector * -(-vectors // group) <= IN_REGISTERS
-        return (shared, group, True) if fits else (plain, 512, False)
+        steps = IN_REGISTERS // (alive * self.vector)
+        group = sharing(vectors, steps) if steps else 0
+        return (shared, group, True) if group else (plain, 512, False)
 
     # --- text --------------------------------------------------------------------------------------------------------
 
@@ -243,6 +247,7 @@ class _Emitter:
             "decode": decode(rows, "row"),
             "steps": steps,
             "vector": self.vector,
+            "unrolled": self.unrolled,
             "lane": self.row_lane.size if self.row_lane else 0,
             "group": self.group,
             "across": self.across,
@@ -314,6 +319,17 @@ class _Emitter:
             self.text.replaced[statement.buffer, statement.address] = f"stage{number}[x][y]"
         return {"lane": {"name": lane.name, "size": lane.size}, "other": {"name": other.name, "size": other.size},
                 "rest": total(rest), "decode": decode(rest, "rest"), "staged": staged}  # fmt: skip
+
+
+def sharing(vectors: int, steps: int) -> int:
+    """Threads that share a row, so that each has at most so many steps: a part of a warp, a warp, or warps of which
+    hardly a thread is idle; 0 where the row is too long.
+    """
+    few = min(WARP, power(vectors))
+    if -(-vectors // few) <= steps:
+        return few
+    fit = [n for n in range(2 * WARP, MOST_THREADS + 1, WARP) if -(-vectors // n) <= steps]
+    return min(fit, key=lambda n: (-(-vectors // n) * n > vectors * (1 + IDLE), n), default=0)
 
 
 def power(size: int) -> int:

@@ -24,7 +24,7 @@ from agent.backends.builtin.kernels import (
 from agent.backends.builtin.schedule import Machine
 
 MACHINE: Final = Machine(few_rows=64, stash_elements=0)
-WHOLE: Final = 1 << 15  # elements of a tile that one program keeps in registers
+WHOLE: Final = 1 << 14  # elements of a tile that one program keeps in registers
 WHOLE_TILE: Final = 1 << 13  # the same where neighbouring rows lie one beside the other
 BLOCK: Final = 1024
 TILE: Final = 2048  # elements of a tile of short rows
@@ -203,7 +203,9 @@ class _Emitter:
         steps = [step for step in self._steps() if step["kind"] == "pass" or step["level"] == 0]
         for step in steps:
             if step["kind"] == "pass":
-                step["chunk"], step["whole"] = -(-step["cols"] // chunks), False
+                share = -(-step["cols"] // chunks)
+                # Whole blocks, so that reads stay as wide as they can be.
+                step["chunk"], step["whole"] = -(-share // step["block"]) * step["block"], False
         names = [a.ref.name for item in kernel.passes for a in item.accumulates]
         stores = []
         for name in names:

@@ -87,8 +87,10 @@ class _Scheduler:
         """Outputs of one shape are computed by one kernel where that needs nothing more than each alone."""
         groups: dict[tuple[int, ...], list[_Part]] = {}
         for value in values:
-            groups.setdefault(value.shape, []).append(_whole(value))
-        return list(groups.values())
+            if not isinstance(value, Product):
+                groups.setdefault(value.shape, []).append(_whole(value))
+        products = [[_whole(value)] for value in values if isinstance(value, Product)]
+        return [*groups.values(), *products]
 
     def _ordered(self) -> list[Kernel]:
         """Kernels after those whose results they read."""
