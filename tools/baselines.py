@@ -44,6 +44,8 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="agent-baselines-", ignore_cleanup_errors=True) as scratch,
         flags.out.open("a", encoding="utf-8") as out,
     ):
+        if torn(flags.out):
+            out.write("\n")
 
         def tell(row: dict[str, Any]) -> None:
             out.write(json.dumps({**row, "tools": flags.version}) + "\n")
@@ -74,6 +76,15 @@ def import_all(*, bare: bool) -> None:
 
     torch.set_grad_enabled(False)
     del one
+
+
+def torn(path: Path) -> bool:
+    """Whether an earlier call was ended in the middle of a row."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size:
+            file.seek(size - 1)
+        return size > 0 and file.read(1) != b"\n"
 
 
 def can_fork() -> bool:

@@ -94,11 +94,12 @@ def measure(
     """What is known at the end, in the suite's order; tables are written. Raises SandboxError."""
     target = resolve_target(config.judge)
     rows = folder / FOLDER
-    rows.mkdir(exist_ok=True)
-    rows.chmod(0o777)  # a container's user writes there
     path = rows / ROWS
-    path.touch()
-    path.chmod(0o666)
+    if not path.exists():
+        rows.mkdir(exist_ok=True)
+        rows.chmod(0o777)  # a container's user writes there
+        path.touch()
+        path.chmod(0o666)
     version = measuring_sha256()
     known = _known(path, config, version)
     wanted = [task for task in tasks if not (row := known.get(task.sha256)) or not row.stands]
@@ -148,12 +149,8 @@ def measuring_sha256() -> str:
 def _known(path: Path, config: Config, version: str) -> dict[str, Baseline]:
     """By the text's sha256; of a problem the last row of this version and precision counts. A torn line is none."""
     target, precision = resolve_target(config.judge), config.judge.precision
-    text = path.read_text(encoding="utf-8", errors="replace")
-    if text and not text.endswith("\n"):
-        with path.open("a", encoding="utf-8") as file:
-            file.write("\n")
     found: dict[str, Baseline] = {}
-    for line in text.splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row = Baseline.model_validate(json.loads(line))
         except (ValueError, ValidationError):
