@@ -111,7 +111,8 @@ timed_tasks() { # of a set, in the order of its lines
 
 inspected() { # raw output of the profilers beside what the tools make of it; on the machine itself
   local task
-  cp -r "$WORK/submissions/cuda-row-softmax" "$WORK/inspected" 2>/dev/null
+  rm -rf "$WORK/inspected" "$WORK/planted"
+  cp -r "$WORK/submissions/cuda-row-softmax" "$WORK/inspected"
   task=$("$PY" -c 'import json; print(json.dumps({"model_py": open("examples/cuda-row-softmax/model.py").read()}))')
   echo "$task" | "$PY" -I tools/inspect_kernels.py --workspace "$WORK/inspected" --counters --code softmax
   echo "$task" | "$PY" -I tools/sanitize.py --workspace "$WORK/inspected" --checks memcheck,racecheck,initcheck
