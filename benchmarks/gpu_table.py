@@ -25,6 +25,7 @@ def main() -> int:
         *doctor(work),
         *edits(work),
         *published(work),
+        *inspected(work),
         *faults(work),
         *itself(work),
         *corpus(work),
@@ -81,6 +82,25 @@ def published(work: Path) -> Iterator[Row]:
         what, colon, figure = line.partition(": ")
         if colon and not what.startswith(" "):
             yield what, figure, ""
+
+
+def inspected(work: Path) -> Iterator[Row]:
+    """inspect_kernels.py and sanitize.py on an example; the last check is of a planted bad access."""
+    path = work / "inspect.log"
+    lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    for report in (json.loads(line) for line in lines if line.startswith('{"schema_version"')):
+        what = report["tool"]
+        reasons = "; ".join(f"{one['code']}: {one['detail'][:100]}" for one in report["reasons"])
+        if what == "inspect_kernels":
+            left = (report.get("roofline") or {}).get("left")
+            counted = len(report.get("counters") or ())
+            told = f"{report['status']} by {', '.join(report.get('sources', ()))}; {left} x left; {counted} rows of ncu"
+            yield what, f"{told} {'; '.join(report.get('missing', ()))[:200]} {reasons}".replace("|", "/"), ""
+        for check in report.get("checks", ()):
+            told = f"{check['status']} ({check['detail'][:120]}) {check.get('seconds', 0):.0f} s"
+            yield f"{what} {check['check']}", f"{told} {reasons}".replace("|", "/"), ""
+        if what == "sanitize" and not report.get("checks"):
+            yield what, f"{report['status']} {reasons}".replace("|", "/"), ""
 
 
 def faults(work: Path) -> Iterator[Row]:
