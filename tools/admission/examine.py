@@ -200,8 +200,9 @@ def _timed(case: Case, oracle: Oracle) -> None:
     case.facts["eager_min_ms"] = round(found.least_ms, 4)
     if found.least_ms > options.high_ms:
         raise Refused("task.too_slow", f"eager takes {found.least_ms:.4g} ms, more than {options.high_ms:g} ms")
-    if found.median_ms < options.low_ms:
-        raise Refused("task.too_fast", f"eager takes {found.median_ms:.4g} ms, less than {options.low_ms:g} ms")
+    # By the least on both sides: the median of a busy machine let tasks of 0.3 ms pass for 5 ms.
+    if found.least_ms < options.low_ms:
+        raise Refused("task.too_fast", f"eager takes {found.least_ms:.4g} ms, less than {options.low_ms:g} ms")
 
 
 def _known(
