@@ -353,6 +353,37 @@ def test_a_program_that_hangs_is_a_layer_that_was_not_known(tmp_path: Path) -> N
     assert not ok and self_checks.TOO_LONG in detail
 
 
+DRIVER = """
+extern "C" int cuInit(unsigned) { return INIT; }
+extern "C" int cuDriverGetVersion(int* version) { *version = 12040; return 0; }
+extern "C" int cuDeviceGetCount(int* count) { *count = COUNT; return 0; }
+extern "C" int cuGetErrorName(int, const char** name) { *name = "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"; return 0; }
+extern "C" int cuDeviceGet(int* handle, int) { *handle = 0; return 0; }
+extern "C" int cuDeviceGetName(char* name, int, int) { name[0] = 'H'; name[1] = 0; return 0; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("init", "count", "words"),
+    [
+        (803, 1, "cuInit failed: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"),
+        (0, 0, "there is no device"),
+        (0, 2, "H and 1 more"),
+    ],
+)
+def test_a_driver_that_does_not_start_shows_nothing_or_is_older_than_the_toolkit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, init: int, count: int, words: str
+) -> None:
+    source, library = tmp_path / "driver.cpp", tmp_path / "libcuda.so.1"
+    source.write_text(DRIVER.replace("INIT", str(init)).replace("COUNT", str(count)))
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", str(library), str(source)], check=True, timeout=60)
+    monkeypatch.setattr(self_checks, "LIBCUDA", str(library))
+    ok, detail = self_checks.driver()
+    assert (ok, words in detail) == (init == 0 and count > 0, True), detail
+    assert self_checks.older_driver("13.0") == "the driver is for CUDA 12.4, older than the toolkit 13.0"
+    assert self_checks.older_driver("12.8") == ""
+
+
 def test_the_profilers_layers_by_what_the_tools_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     probe = self_checks.Probe(tmp_path / "probe", "sm_90")
     in_place_of(monkeypatch, tmp_path, "ncu", "print('sm__cycles_elapsed.max cycle 1,234')")
