@@ -279,7 +279,7 @@ def default_jobs() -> int:
 
 def compile_all(work: Path, job: Job) -> list[Compiled]:
     """Compiles what no cache holds, side by side, those first that take longest. Raises Failed."""
-    sources = sorted(job.sources.sources.items(), key=lambda item: not _speaks_torch(item[1]))
+    sources = sorted(job.sources.sources.items(), key=lambda item: not speaks_torch(item[1]))
     names = [f"kernels/{name}" for name, _ in sources] + ([] if job.warm else ["binding.cpp"])
     with ThreadPoolExecutor(max_workers=job.jobs) as pool:
         made = list(pool.map(lambda name: _object(work, name, job), names))
@@ -301,10 +301,17 @@ def _link(work: Path, made: list[Compiled], job: Job) -> None:
         raise Failed(explained, "".join(one.finished.output for one in made) + linked.output)
 
 
+def object_key(name: str, text: bytes, sources: Sources, toolchain: Toolchain) -> str:
+    """The object's name; a source may include another source as well as a header."""
+    others = {other: data for other, data in sources.sources.items() if f"kernels/{other}" != name}
+    readable = {**sources.headers, **others}
+    return objects.object_name(name, text, readable, identity=toolchain.identity, binding=binding_files())
+
+
 def _object(work: Path, name: str, job: Job) -> Compiled:
     """Compiles one source to `name`.o, or takes the object of an earlier build of the same text and headers."""
     text = (work / name).read_bytes()
-    key = objects.object_name(name, text, job.sources.headers, identity=job.toolchain.identity, binding=binding_files())
+    key = object_key(name, text, job.sources, job.toolchain)
     for folder in (job.trusted, job.own):
         said = objects.take(folder, key, work / f"{name}.o") if folder else None
         if said is not None:
@@ -315,7 +322,7 @@ def _object(work: Path, name: str, job: Job) -> Compiled:
     return Compiled(name, finished, taken=False)
 
 
-def _speaks_torch(text: bytes) -> bool:
+def speaks_torch(text: bytes) -> bool:
     return any(word in text for word in TORCH_WORDS)
 
 
@@ -323,7 +330,7 @@ def _command(name: str, text: bytes, job: Job) -> list[str]:
     if name.endswith(".cu"):
         return job.toolchain.nvcc_command(name, f"{name}.o")
     prelude = str(job.warm / "prelude.h") if job.warm else "prelude.h"
-    return job.toolchain.cxx_command(name, f"{name}.o", prelude=prelude if _speaks_torch(text) else None)
+    return job.toolchain.cxx_command(name, f"{name}.o", prelude=prelude if speaks_torch(text) else None)
 
 
 def warm_folder(cache: Path | None, toolchain: Toolchain) -> Path | None:

@@ -1,9 +1,11 @@
 """Fills a trusted cache: precompiled header, binding.o and objects for build.py, a task's torch.compile cache.
 
 `python -I warm_cache.py --out DIR --target cpu|cuda`, with `{"model_py": "…"}` on stdin where a baseline is wanted.
-With `--workspace DIR` that submission's sources are compiled too, so that a judge finds their objects: compiling runs
-no code of theirs. Run it only where no submission has been: what it writes is taken over by judges without a further
-check. Everything is made below a temporary name and renamed, so that a reader sees a whole entry or none. The
+Run it only where no submission has been: what it writes is taken over by judges without a further check. A submission's
+sources take two runs with `--workspace DIR --cache DIR`, because a source may subvert the compiler that reads it: with
+`--names` nothing is compiled, and the report says under which name each object of the slow sources is looked for;
+without it they are compiled into `--out`, from where a host takes the file of that name and no other. Everything is
+made below a temporary name and renamed, so that a reader sees a whole entry or none. The
 baseline's folder DIR/baselines/<sha256 of model_py> is a TORCHINDUCTOR_CACHE_DIR; torch writes into such a folder, so
 use a copy of it.
 """
@@ -25,7 +27,7 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import build
-from building import bounded, objects
+from building import bounded
 from building.sources import SourceError, Sources, read_sources
 from building.toolchain import Target, Toolchain, ToolchainError, find_toolchain
 from taskrun import child
@@ -43,28 +45,46 @@ class _CannotWarm(Exception):
         self.detail = detail
 
 
-def warm(
-    out: Path,
-    *,
-    target: Target,
-    model_py: str | None = None,
-    workspace: Path | None = None,
-    arch: str | None = None,
-) -> dict[str, Any]:
+def warm(out: Path, *, target: Target, model_py: str | None = None, arch: str | None = None) -> dict[str, Any]:
     """Makes what is missing below `out` and returns the report; parts that are there already are left alone."""
-    started = time.monotonic()
-    report: dict[str, Any] = {"schema_version": 1, "tool": "warm_cache", "status": "warm", "reasons": []}
-    try:
+
+    def work(report: dict[str, Any]) -> None:
         toolchain = find_toolchain(target, arch=arch)
-        entry = out / "build" / build.warm_key(toolchain)
         if build.warm_folder(out, toolchain) is None:
-            _make(entry, lambda folder: _compile(folder, toolchain))
-        if workspace is not None:
-            _objects(workspace, toolchain, entry)
+            _make(out / "build" / build.warm_key(toolchain), lambda folder: _compile(folder, toolchain))
         if model_py is not None:
             name = hashlib.sha256(model_py.encode()).hexdigest()
             if not (out / "baselines" / name).is_dir():
                 _make(out / "baselines" / name, lambda folder: _baseline(folder, model_py, target))
+
+    return _reported(work)
+
+
+def submitted(
+    workspace: Path, cache: Path, *, target: Target, out: Path | None, arch: str | None = None
+) -> dict[str, Any]:
+    """Names of the objects that a warmed cache lacks (`out` None), or these objects, compiled into the folder `out`."""
+
+    def work(report: dict[str, Any]) -> None:
+        with contextlib.suppress(SourceError, build.Failed):  # the judge's to say
+            sources = read_sources(workspace, target=target)
+            toolchain = find_toolchain(target, arch=arch)
+            entry = build.warm_folder(cache, toolchain)
+            if entry is None:
+                return
+            report["entry"] = entry.name
+            report["objects"] = _missing(sources, toolchain, entry)
+            if out is not None and report["objects"]:
+                _objects(sources, toolchain, entry, out)
+
+    return _reported(work)
+
+
+def _reported(work: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    started = time.monotonic()
+    report: dict[str, Any] = {"schema_version": 1, "tool": "warm_cache", "status": "warm", "reasons": []}
+    try:
+        work(report)
     except _CannotWarm as error:
         report |= {"status": "error", "reasons": [{"code": error.code, "detail": error.detail}]}
     except ToolchainError as error:
@@ -73,6 +93,13 @@ def warm(
         report |= {"status": "error", "reasons": [{"code": "build.io", "detail": str(error)}]}
     report["seconds"] = round(time.monotonic() - started, 3)
     return report
+
+
+def _missing(sources: Sources, toolchain: Toolchain, entry: Path) -> dict[str, str]:
+    """Source -> name of its object, for those that take long to compile and are not in the cache."""
+    slow = {f"kernels/{name}": text for name, text in sources.sources.items() if build.speaks_torch(text)}
+    keys = {name: build.object_key(name, text, sources, toolchain) for name, text in slow.items()}
+    return {name: key for name, key in keys.items() if not (entry / build.OBJECTS / key).is_file()}
 
 
 def _make(final: Path, fill: Callable[[Path], None]) -> None:
@@ -116,23 +143,19 @@ def _compile(folder: Path, toolchain: Toolchain) -> None:
     shutil.rmtree(folder / "tmp", ignore_errors=True)
 
 
-def _objects(workspace: Path, toolchain: Toolchain, entry: Path) -> None:
-    """What does not compile is the judge's to say."""
-    with contextlib.suppress(SourceError, build.Failed):
-        sources = read_sources(workspace, target=toolchain.target)
-        with tempfile.TemporaryDirectory(prefix=".making-", dir=entry) as temporary:
-            work = Path(temporary)
-            build.lay_out(work, sources)
-            job = build.Job(
-                sources=sources,
-                toolchain=toolchain,
-                warm=entry,
-                own=entry / build.OBJECTS,
-                jobs=build.default_jobs(),
-                timeout_s=build.COMPILE_TIMEOUT_S,
-            )
-            build.compile_all(work, job)
-    objects.prune(entry / build.OBJECTS)
+def _objects(sources: Sources, toolchain: Toolchain, entry: Path, out: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="objects-") as temporary:
+        work = Path(temporary)
+        build.lay_out(work, sources)
+        job = build.Job(
+            sources=sources,
+            toolchain=toolchain,
+            warm=entry,
+            own=out,
+            jobs=build.default_jobs(),
+            timeout_s=build.COMPILE_TIMEOUT_S,
+        )
+        build.compile_all(work, job)
 
 
 def _baseline(folder: Path, model_py: str, target: Target) -> None:
@@ -146,14 +169,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Warm the caches of build.py and of a task's torch.compile baseline.")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--target", choices=("cpu", "cuda"), required=True)
-    parser.add_argument("--workspace", type=Path, help="a submission whose sources are compiled as well")
+    parser.add_argument("--workspace", type=Path, help="a submission whose objects are wanted")
+    parser.add_argument("--cache", type=Path, help="the warmed cache that lacks them")
+    parser.add_argument("--names", action="store_true", help="say how they are called, and compile nothing")
     parser.add_argument("--arch", help="GPU architecture such as sm_90 (default: the device's)")
     flags = parser.parse_args()
     # The report must be the only thing on stdout, whatever a library prints.
     stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    text = child.model_from_stdin(required=False)
-    report = warm(flags.out.resolve(), target=flags.target, model_py=text, workspace=flags.workspace, arch=flags.arch)
+    if flags.workspace is not None:
+        if flags.cache is None:
+            parser.error("--workspace needs --cache")
+        out = None if flags.names else flags.out
+        report = submitted(flags.workspace, flags.cache, target=flags.target, out=out, arch=flags.arch)
+    else:
+        text = child.model_from_stdin(required=False)
+        report = warm(flags.out.resolve(), target=flags.target, model_py=text, arch=flags.arch)
     json.dump(report, stdout)
     stdout.write("\n")
     stdout.flush()

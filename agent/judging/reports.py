@@ -236,3 +236,6 @@ class WarmReport(_Report):
     status: Literal["warm", "error"]
     reasons: tuple[Reason, ...] = ()
     seconds: float = 0.0
+    entry: str = ""
+    objects: dict[str, str] = {}
+    """Of a submission: the part of the cache that fits, and there the names of objects that it lacks, by source."""

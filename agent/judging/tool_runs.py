@@ -142,6 +142,13 @@ def run_warm(sandbox: Sandbox, task: Task, *, target: Target, timeout_s: float) 
     return _run(sandbox, "warm_cache", ("--out", CACHE, "--target", target), WarmReport, timeout_s=timeout_s, task=task)
 
 
+def run_objects(sandbox: Sandbox, *, target: Target, timeout_s: float, out: str | None) -> WarmReport:
+    """tools/warm_cache.py on a submission's sources: their objects into `out`, or (None) the names of these."""
+    flags = ["--workspace", WORKSPACE, "--cache", CACHE, "--target", target]
+    flags += ["--names", "--out", "/nowhere"] if out is None else ["--out", out]
+    return _run(sandbox, "warm_cache", flags, WarmReport, timeout_s=timeout_s)
+
+
 def _workspace_flags(rules: Rules) -> tuple[str, ...]:
     return ("--workspace", WORKSPACE, *rules.flags, "--cache", CACHE)
 

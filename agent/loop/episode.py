@@ -6,7 +6,7 @@ owns the policy (the graph here, a trainer in agent/environments) plays between 
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,7 +16,8 @@ from agent.backends.base import Backend
 from agent.config import Config
 from agent.errors import AgentError, BackendError, ConfigError, RecordError
 from agent.judging.cache import inspect, warm
-from agent.judging.sandboxes import episode_spec
+from agent.judging.objects import keep_objects
+from agent.judging.sandboxes import Opened, episode_spec
 from agent.judging.target import resolve_target
 from agent.judging.tool_runs import Rules
 from agent.loop.actions import tool_schemas
@@ -262,7 +263,10 @@ class Episode:
         def start(builds: Path) -> Standby:
             return Standby(self.config, self.task, self.rules, cache=cache, builds=builds, spare=spare)
 
-        reserve = Reserve(self.folder.workspace, start if self.config.sandbox.standby else None)
+        def compile_best(opened: Opened, leave: Callable[[], bool]) -> object:
+            return keep_objects(self.config, self.folder.best, cache, opened=opened, leave=leave)
+
+        reserve = Reserve(self.folder.workspace, start if self.config.sandbox.standby else None, compile_best)
         self._sandboxes.callback(reserve.close)
         return reserve
 

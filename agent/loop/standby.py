@@ -21,7 +21,7 @@ from agent.config import Config
 from agent.errors import AgentError
 from agent.judging.ahead import POLL_S, Ahead, Signals
 from agent.judging.reports import ProfileReport, VerifyReport
-from agent.judging.sandboxes import standing_sandbox
+from agent.judging.sandboxes import Opened, standing_sandbox
 from agent.judging.submission import prepare_workspace
 from agent.judging.tool_runs import NoReport, Rules, parse_report, run_standby
 from agent.loop.waiting import Interrupted
@@ -173,13 +173,21 @@ def _report(wanted: Wanted, result: ExecResult, timeout_s: float) -> VerifyRepor
     return report
 
 
-class Reserve:
-    """The episode's folder of builds, and the tool that stands by for it, if one does."""
+Compile = Callable[[Opened, Callable[[], bool]], object]
+"""Makes objects for the judge of the best submission; is told when to leave, and tells of its sandboxes."""
 
-    def __init__(self, workspace: Path, start: Callable[[Path], Standby] | None) -> None:
+
+class Reserve:
+    """What is done beside the model's thinking: builds in one folder, a tool that stands by, objects for the judge."""
+
+    def __init__(
+        self, workspace: Path, start: Callable[[Path], Standby] | None, compile_best: Compile | None = None
+    ) -> None:
         """`start` gets the folder of builds; None: nothing ever stands by. Raises SandboxError (disk full)."""
         self._workspace = workspace
         self._start = start
+        self._compile_best = compile_best
+        self._compiling: _Compiling | None = None
         self._scratch = make_scratch({})
         self._current: Standby | None = None
         self._leaving: list[Standby] = []
@@ -224,12 +232,23 @@ class Reserve:
         finally:
             self._drop()
 
+    def best_changed(self) -> None:
+        """The judge will build what is the best now: slow sources are compiled for it, unless some are already."""
+        if self._compile_best is not None and (self._compiling is None or self._compiling.work.is_known):
+            self._compiling = _Compiling(self._compile_best)
+
+    def be_quiet(self) -> None:
+        """Something is about to be timed."""
+        if self._compiling is not None:
+            self._compiling.end()
+
     def abandon(self) -> None:
         """End what runs; from any thread."""
         if (current := self._current) is not None:
             current.close()
 
     def close(self) -> None:
+        self.be_quiet()
         self._drop()
         for standby in self._leaving:
             standby.join()
@@ -243,6 +262,27 @@ class Reserve:
         if self._has_place:
             self._has_place = False
             _places.release()
+
+
+class _Compiling:
+    """Compilers at work, in sandboxes that can be closed."""
+
+    def __init__(self, work: Compile) -> None:
+        self._ended = threading.Event()
+        self._opened: list[Sandbox] = []
+        self.work = Ahead[object](lambda tell: tell(work(self._note, self._ended.is_set)))
+
+    def _note(self, sandbox: Sandbox) -> None:
+        self._opened.append(sandbox)
+        if self._ended.is_set():
+            sandbox.close()
+
+    def end(self) -> None:
+        self._ended.set()
+        if not self.work.is_known:
+            for sandbox in tuple(self._opened):
+                sandbox.close()
+        self.work.join(timeout_s=CLOSING_S)
 
 
 def _spare_memory_bytes() -> int:

@@ -229,6 +229,8 @@ def _perform(session: Session, action: Action) -> Outcome:
         return _run(session, action)
     if session.device is not None and session.bench.rules.target == "cuda" and action.name in ("verify", "profile"):
         _build_ahead(session)
+    if session.bench.reserve is not None:
+        session.bench.reserve.be_quiet()
     with session.leased() as lease:
         return replace(_run(session, action, lease.variables), device_wait_s=lease.waited_s)
 
@@ -297,6 +299,8 @@ def _snapshot(session: Session, outcome: Outcome) -> None:
     session.log.record(
         SnapshotEvent, turn=session.ledger.turns, submission_sha256=sha256, speedup=speedup, is_best=is_best
     )
+    if is_best and session.bench.reserve is not None:
+        session.bench.reserve.best_changed()
 
 
 def _observe(session: Session, call: ToolCall, outcome: Outcome) -> None:

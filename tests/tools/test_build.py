@@ -407,19 +407,35 @@ def test_objects_of_a_warmed_cache_are_taken_by_fresh_builds_and_none_other(tmp_
     root = tmp_path / "builds"
     root.mkdir()
     (root / "warm").symlink_to(cache)
-    warned = LAUNCHERS + "// kept\n#warning shown again\n"
+    warned = LAUNCHERS + "// kept, c10/\n#warning shown again\n"
     folder = workspace(tmp_path / "w", s__cpp=warned)
     first = build(folder, "--fresh", root=root)
     assert (first.objects.compiled, first.objects.taken) == (1, 0)
     assert not (root / "objects").exists()
-    report = warm_cache(cache, "--workspace", str(folder))
-    assert (report["status"], report["reasons"]) == ("warm", [])
+    wanted, out = ("--workspace", str(folder), "--cache", str(cache)), tmp_path / "out"
+    named = warm_cache(out, *wanted, "--names")
+    assert named["status"] == "warm" and list(named["objects"]) == ["kernels/s.cpp"] and not out.exists()
+    assert warm_cache(out, *wanted)["objects"] == named["objects"]
+    (name,) = named["objects"].values()
+    kept_there = cache / "build" / named["entry"] / "objects"
+    shutil.copytree(out, kept_there)
+    assert (kept_there / name).is_file()
     second = build(folder, "--fresh", root=root)
     assert (second.status, second.objects.compiled, second.objects.taken) == ("built", 0, 1)
     assert second.diagnostics == first.diagnostics and "shown again" in second.diagnostics[0].message
+    assert warm_cache(out, *wanted, "--names")["objects"] == {}
     (folder / "kernels" / "s.cpp").write_text(warned + "// edited\n")
     assert build(folder, "--fresh", root=root).objects.compiled == 1
-    (folder / "kernels" / "s.cpp").write_text("broken")
-    assert (
-        warm_cache(cache, "--workspace", str(folder))["status"] == "warm"
-    )  # what does not compile is the judge's matter
+    (folder / "kernels" / "s.cpp").write_text("broken c10/")
+    assert warm_cache(out, *wanted)["status"] == "warm"  # what does not compile is the judge's matter
+
+
+@pytest.mark.torch
+def test_a_source_that_another_includes_is_part_of_it(tmp_path: Path, kept: Path) -> None:
+    launcher = '#include "../launcher.h"\n#include "body.cpp"\nREGISTER_LAUNCHER(body);\n'
+    body = "static void body(const float* x, float* y, long n) { for (long i = 0; i < n; ++i) y[i] = x[i] * 2; }\n"
+    folder = workspace(tmp_path / "w", body__cpp=body, launcher__cpp=launcher)
+    assert build(folder, root=kept).objects.compiled == 2
+    (folder / "kernels" / "body.cpp").write_text(body.replace("* 2", "* 3"))
+    report = build(folder, root=kept)
+    assert (report.status, report.objects.compiled) == ("built", 2)
