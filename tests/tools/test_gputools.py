@@ -181,6 +181,13 @@ def test_the_checker_is_told_that_failed_calls_are_no_findings_and_bounded(
     (line,) = result["lines"]
     assert line.startswith("--tool racecheck ") and "--report-api-errors no" in line
     assert line.endswith("subject --calls 1")
+    script = """
+if "--padding" in sys.argv:
+    sys.exit(print("========= Error: unrecognised option '--padding'") or 2)
+print('{"ran": 1}'); print("========= ERROR SUMMARY: 0 errors")"""
+    in_place_of(monkeypatch, tmp_path, "compute-sanitizer", script)
+    older = memory_check.check(["subject"], what="memcheck", scratch=tmp_path, limit_s=20)
+    assert (older["status"], older["detail"]) == ("clean", "ERROR SUMMARY: 0 errors")
     monkeypatch.setattr(memory_check.programs, "find", lambda name: None)
     missing = memory_check.check(["subject"], what="memcheck", scratch=tmp_path)
     assert (missing["status"], missing["detail"]) == ("error", "compute-sanitizer is not installed")

@@ -18,6 +18,8 @@ ENVIRONMENT: Final = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "LC_ALL": "C"}
 # torch, Triton and CUPTI ask the driver for entry points that it may not have; calls that fail and are dealt with are
 # nobody's bad access.
 FLAGS: Final = ("--error-exitcode", str(FOUND), "--print-limit", "10", "--report-api-errors", "no")
+# A gap behind every allocation: tensors of whole pages else lie side by side, and what runs over one hits the next.
+PADDING: Final = {"memcheck": ("--padding", "4096")}
 # Where the host was at that time: of no use to whoever wrote a kernel.
 _HOST: Final = ("Host Frame", "Saved host backtrace", "Host Backtrace")
 _NOISE: Final = ("COMPUTE-SANITIZER", "LEAK SUMMARY")
@@ -37,7 +39,10 @@ def check(argv: Sequence[str], *, what: str, scratch: Path, limit_s: float = LIM
     if tool is None:
         return _result(what, "error", "compute-sanitizer is not installed")
     environment = {**ENVIRONMENT, "HOME": str(scratch), "TMPDIR": str(scratch)}
-    ran = programs.run([tool, "--tool", what, *FLAGS, *argv], timeout_s=limit_s, env=environment)
+    command = [tool, "--tool", what, *FLAGS]
+    ran = programs.run([*command, *PADDING.get(what, ()), *argv], timeout_s=limit_s, env=environment)
+    if count(ran.said) is None and "padding" in ran.said:  # an option that this version does not know
+        ran = programs.run([*command, *argv], timeout_s=limit_s, env=environment)
     lines = findings(ran.said)
     if ran.code is None:
         return _result(what, "error", f"took longer than {limit_s:.0f} s", lines)
