@@ -157,7 +157,7 @@ def test_a_task_that_cannot_be_traced_ends_with_the_reason(text: str, words: str
         opened(text).turn()
 
 
-@pytest.mark.parametrize(("copy", "next_action"), [(300.0, "verify"), (100.0, "profile")])
+@pytest.mark.parametrize(("copy", "next_action"), [(300.0, "verify"), (80.0, "profile")])
 def test_kernels_that_are_as_fast_as_a_copy_need_no_profile(copy: float, next_action: str) -> None:
     episode = opened(report())
     episode.turn()

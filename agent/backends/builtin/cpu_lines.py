@@ -6,6 +6,7 @@ from agent.backends.builtin.affine import Affine, Atom, Chosen, total
 from agent.backends.builtin.c_names import CALLS, CTYPES, FLOATS, INFIX
 from agent.backends.builtin.ir import Unsupported
 from agent.backends.builtin.kernels import Buffer, Ref, RowKernel, Statement, Store
+from agent.backends.builtin.loops import statements_of
 from agent.backends.builtin.text import number
 
 ALONE_BELOW: Final = 1 << 13  # elements: one thread is done before others have woken up
@@ -22,6 +23,7 @@ class Lines:
         self.lane: Atom | None = None
         self.in_rows = False
         self.used: dict[str, tuple[Buffer, bool]] = {}
+        self.made = {statement.ref: statement for statement in statements_of(kernel)}
 
     def parameters(self) -> list[str]:
         """Of a function that does what was turned into text so far."""
@@ -152,7 +154,18 @@ class Lines:
                 names = vectors
             text = f" {INFIX[op]} ".join(names)
             return f"(M)({text})" if op in ("lt", "le", "gt", "ge", "eq", "ne") else text
+        if op == "log1p" and self._is(args[0], "exp", "neg", "abs"):
+            return f"vlog1p_unit({vectors[0]})"
         return f"{CALLS[op]}({', '.join(vectors)})"
+
+    def _is(self, ref: Ref, *ops: str) -> bool:
+        """Whether the value is made by these operations of one operand, the last one first."""
+        for op in ops:
+            statement = self.made.get(ref)
+            if statement is None or statement.op != op or len(statement.args) != 1:
+                return False
+            ref = statement.args[0]
+        return True
 
     def _extreme(self, op: str, args: tuple[Ref, ...]) -> str:
         bound = {"max": "above", "min": "below"}[op]

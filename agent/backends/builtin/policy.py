@@ -19,7 +19,7 @@ from agent.sandbox.base import TOOLS
 
 TRACE_FILE: Final = "/tmp/trace.json"
 BENCH_ROUNDS: Final = 40
-NEAR_COPY: Final = 0.6
+NEAR_COPY: Final = 0.3
 WORTH: Final = 0.97  # of the default's time: what is not clearly faster is left alone
 Action = tuple[str, dict[str, Any]]
 
@@ -78,7 +78,7 @@ def play(scene: Scene) -> Play:
         _check_built(seen[-1])
         yield from _choose_variant(graph, notes)
     if notes.copying is not None and notes.copying >= NEAR_COPY:
-        # What moves its bytes as fast as a copy does cannot be changed for the better: timing it is the judge's part.
+        # A profile would change nothing: there is no other way to write it, and the judge times it anyway.
         seen = yield Turn(_say("verify", notes=notes), (("verify", {}),))
     else:
         seen = yield Turn(_say("profile", notes=notes), (("profile", {}),))

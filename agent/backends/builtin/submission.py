@@ -76,8 +76,8 @@ def bench(graph: Graph, target: str, *, rounds: int) -> dict[str, str]:
     held = BENCH_BYTES[target]
     text = render(
         f"{target}/bench.{'cu' if target == 'cuda' else 'cpp'}.j2",
-        types=[_pointer(buffer, program) for buffer in buffers],
-        buffers=[{"type": CTYPES[b.dtype], "name": b.name, "size": b.size} for b in buffers],
+        types=[f"{'const ' if b in program.inputs else ''}{_in_bench(b, target)}*" for b in buffers],
+        buffers=[{"type": _in_bench(b, target), "name": b.name, "size": b.size} for b in buffers],
         calls=[f"{buffer.name}[set]" for buffer in buffers],
         traffic=sum(_bytes(buffer) for buffer in (*program.inputs, *program.outputs)),
         sets=max(1, min(BENCH_SETS, held // max(size, 1))),
@@ -90,8 +90,9 @@ def _bytes(buffer: Buffer) -> int:
     return buffer.size * WIDTHS[buffer.dtype]
 
 
-def _pointer(buffer: Buffer, program: Program) -> str:
-    return f"{'const ' if buffer in program.inputs else ''}{CTYPES[buffer.dtype]}*"
+def _in_bench(buffer: Buffer, target: str) -> str:
+    """The element type; on a CPU, 16-bit floats are nothing but bits there."""
+    return "uint16_t" if target == "cpu" and WIDTHS[buffer.dtype] == 2 else CTYPES[buffer.dtype]
 
 
 def output_shapes(graph: Graph) -> list[tuple[int, ...]]:
