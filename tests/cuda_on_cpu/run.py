@@ -1,6 +1,6 @@
 """All tasks of benchmarks/builtin_tasks, and edges, through the emulator or Triton's interpreter: what is right.
 
-`python tests/cuda_on_cpu/run.py cuda|triton [--sizes odd,even,ones,wide] [--variant N] [NAME…]`. With sizes `full`
+`python tests/cuda_on_cpu/run.py [--sizes odd,even,ones,wide] [--variant N] cuda|triton [NAME…]`. With sizes `full`
 tasks stay as they are. Covers no times: those of a CPU say nothing about a GPU.
 """
 

@@ -304,7 +304,10 @@ class _Emitter:
 
     def _store(self, store: Store, mask: str) -> str:
         name = self._use(store.buffer, written=True)
-        return f"tl.store({name} + {self._address(store.address)}, {self._name(store.ref)}, {mask})"
+        at = self._address(store.address)
+        if not store.address.atoms():
+            at += " + 0 * " + ("at" if self.pointwise else "row")  # a block, as the value is
+        return f"tl.store({name} + {at}, {self._name(store.ref)}, {mask})"
 
 
 def _number(value: float) -> str:
