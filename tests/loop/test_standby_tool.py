@@ -9,14 +9,21 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from stand_ins import Turns, call, reply
 
 from agent.config import Config, load_config
 from agent.judging.cache import warm
 from agent.judging.reports import ProfileReport, VerifyReport
 from agent.judging.tool_runs import NoReport, Rules
+from agent.loop.control import Controls, SilentListener
+from agent.loop.episode import Episode
+from agent.loop.play import play
 from agent.loop.standby import Reserve, Standby, Wanted
 from agent.sandbox.open import check_bubblewrap
 from agent.tasks.task import load_task
+from agent.trajectory.events import ObservationEvent
+from agent.trajectory.folder import RunFolder
+from agent.trajectory.reader import read_events
 
 TASK = load_task(Path(__file__).parent / "gelu" / "model.py")
 GOOD = TASK.text.split("def get_inputs")[0].replace("class Model", "class ModelNew")
@@ -148,3 +155,25 @@ def test_nothing_stands_by_before_tools_are_used_nor_without_memory(
     monkeypatch.setattr("agent.loop.standby.LEAST_MEMORY_BYTES", 1 << 60)
     reserve.prepare()
     assert reserve._current is None
+
+
+def test_an_episode_checks_with_what_stood_by_while_its_model_thought(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.loop.standby.LEAST_MEMORY_BYTES", 0)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    turns = Turns(
+        reply(call("write_file", path="model_new.py", content=GOOD)), reply(call("compile")), reply(call("verify"))
+    )
+    folder = RunFolder.create(tmp_path / "runs", TASK, config)
+    with Episode(config, TASK, folder, backend=turns, listener=SilentListener(), controls=Controls()) as episode:
+        session = episode.open()
+        play(session, lambda: episode.begin(session))
+        reserve = session.bench.reserve
+        assert reserve is not None and reserve._current is not None  # the next one
+    assert not processes(str(tmp_path))
+    assert not list((tmp_path / "scratch").iterdir())
+    seen = [event for event in read_events(folder.events) if isinstance(event, ObservationEvent)]
+    assert seen[-1].status == "ok" and seen[-1].report is not None
+    assert "awaited" in seen[-1].report["evidence"]["marks_s"]
