@@ -10,7 +10,8 @@ from typing import Final
 
 from agent.backends.builtin import affine as aff
 from agent.backends.builtin.affine import Affine, Atom
-from agent.backends.builtin.build import Builder, Cut
+from agent.backends.builtin.build import Builder
+from agent.backends.builtin.follow import Cut
 from agent.backends.builtin.ir import Product, Source, Unsupported, Value, numel
 from agent.backends.builtin.kernels import Buffer, Kernel, ProductKernel, Program
 
