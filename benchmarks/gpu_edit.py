@@ -9,6 +9,7 @@ current folder and from --set.
 
 import argparse
 import contextlib
+import functools
 import json
 import shutil
 import statistics
@@ -140,12 +141,17 @@ def edit(folder: Path, number: int) -> None:
         )
 
 
+@functools.cache
+def gpus() -> DevicePool:
+    return DevicePool.of_machine("cuda")
+
+
 @contextlib.contextmanager
 def device(config: Config) -> Iterator[dict[str, str]]:
     if config.judge.target == "cpu":
         yield {}
         return
-    with DevicePool.of_machine("cuda").for_job().lease(leave=lambda: False) as variables:
+    with gpus().for_job().lease(leave=lambda: False) as variables:
         yield dict(variables or {})
 
 
@@ -191,7 +197,7 @@ def timed_verify(config: Config, task: Task, folder: Path, target: Target, repea
 def bench(config: Config, task: Task, work: Path, target: Target, scratch: Path) -> Iterator[Workbench]:
     """What an episode acts with: its sandbox, and a tool that stands by."""
     cache, rules = warm(config, task), Rules.of(config.judge, target=target)
-    spare = None if target == "cpu" else DevicePool.of_machine("cuda").for_job().spare()
+    spare = None if target == "cpu" else gpus().for_job().spare()
 
     def start(builds: Path) -> Standby:
         return Standby(config, task, rules, cache=cache, builds=builds, spare=spare)
