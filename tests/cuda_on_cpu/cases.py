@@ -37,6 +37,10 @@ def long_rows(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     return [x.sum(), x.softmax(-1), (x * y).mean(0), F.mse_loss(x, x * y), x.norm(dim=1), x.amin()]
 
 
+def too_long(x: torch.Tensor) -> list[torch.Tensor]:
+    return [x.softmax(-1), x.std(-1)]
+
+
 def outer(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
     return [x.mean(0), x.softmax(0), x.var(0) + y, (x * y).amax(0), x.logsumexp(0), F.layer_norm(x.t(), (x.shape[0],))]
 
@@ -86,6 +90,7 @@ CASES: Final[dict[str, tuple[nn.Module, list[Any]]]] = {
     "odd bfloat16": (Calls(halves, layer=nn.LayerNorm(37).bfloat16()), [SMALL, SMALL + 1]),
     "few long rows": (Calls(long_rows), [randn(3, 20_001), randn(1, 20_001)]),
     "few long even rows": (Calls(long_rows), [randn(2, 20_480), randn(1, 20_480)]),
+    "rows beyond registers": (Calls(too_long), [randn(64, 37_000)]),
     "outer axes": (Calls(outer), [randn(700, 9), randn(1, 9)]),
     "wide outer axes": (Calls(outer), [randn(70, 136), randn(1, 136)]),
     "products": (

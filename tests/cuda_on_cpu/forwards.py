@@ -45,7 +45,7 @@ WIDE: Final = {
 }
 SIZES: Final = {"odd": ODD, "even": EVEN, "ones": ONES, "wide": WIDE}
 _INTEGER: Final = re.compile(r"(?<![\w.])\d+(?![\w.])")
-NARROW_ROWS: Final = {"wide": {4096: 3, 8192: 5, 1024: 9, 2048: 5}}
+NARROW_ROWS: Final = {"wide": {4096: 3, 8192: 5, 1024: 9, 2048: 5, 512: 7}}
 
 
 def task_text(name: str, sizes: str) -> str:
