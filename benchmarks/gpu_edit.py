@@ -197,7 +197,7 @@ def timed_verify(config: Config, task: Task, folder: Path, target: Target, repea
 def bench(config: Config, task: Task, work: Path, target: Target, scratch: Path) -> Iterator[Workbench]:
     """What an episode acts with: its sandbox, and a tool that stands by."""
     cache, rules = warm(config, task), Rules.of(config.judge, target=target)
-    spare = None if target == "cpu" else gpus().for_job().spare()
+    spare = (gpus() if target == "cuda" else DevicePool.of_machine("cpu")).for_job().spare()
 
     def start(builds: Path) -> Standby:
         return Standby(config, task, rules, cache=cache, builds=builds, spare=spare)
@@ -205,7 +205,7 @@ def bench(config: Config, task: Task, work: Path, target: Target, scratch: Path)
     logs = scratch / "logs"
     logs.mkdir(exist_ok=True)
     with contextlib.ExitStack() as stack:
-        reserve = Reserve(work, start)
+        reserve = Reserve(work, start, target=target)
         stack.callback(reserve.close)
         spec = episode_spec(
             config, target=target, workspace=work, cache=cache, mounts=(), labels={}, builds=reserve.builds

@@ -266,7 +266,8 @@ class Episode:
         def compile_best(opened: Opened, leave: Callable[[], bool]) -> object:
             return keep_objects(self.config, self.folder.best, cache, opened=opened, leave=leave)
 
-        reserve = Reserve(self.folder.workspace, start if self.config.sandbox.standby else None, compile_best)
+        starts = start if self.config.sandbox.standby else None
+        reserve = Reserve(self.folder.workspace, starts, compile_best, target=self.rules.target)
         self._sandboxes.callback(reserve.close)
         return reserve
 

@@ -4,7 +4,7 @@ Covers: it runs in a fresh sandbox of its own, which no command of the model ent
 the host copies into it; its seeds are drawn after that. Trouble of any kind gives no report: the action then runs as it
 would without it, so that nothing is scored that a cold run would not score. It never gives a verdict. Not covered: the
 folder of builds is shared with the episode's sandbox, whose commands may write there, as they may where verify and
-profile run without this.
+profile run without this. What is checked is the copy that a judge would get: model_new.py and kernels/.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from agent.judging.ahead import POLL_S, Ahead, Signals
 from agent.judging.reports import ProfileReport, VerifyReport
 from agent.judging.sandboxes import Opened, standing_sandbox
 from agent.judging.submission import prepare_workspace
-from agent.judging.tool_runs import NoReport, Rules, parse_report, run_standby
+from agent.judging.tool_runs import NoReport, Rules, Target, parse_report, run_standby
 from agent.loop.waiting import Interrupted
 from agent.sandbox.base import ExecResult, Sandbox
 from agent.sandbox.mounts import remove_tree
@@ -37,8 +37,11 @@ Spare = Callable[[Callable[[], bool]], AbstractContextManager[Mapping[str, str]]
 LEAST_MEMORY_BYTES: Final = 3 << 30
 """What the machine must have to spare: five processes with torch in them share most of their memory."""
 CLOSING_S: Final = 30.0
-_places = threading.BoundedSemaphore(max(1, (os.cpu_count() or 2) // 2))
-"""With more episodes than cores the time of the cores is what is short, and memory after it."""
+_places = {
+    "cpu": threading.BoundedSemaphore(max(1, (os.cpu_count() or 2) // 2)),
+    "cuda": threading.BoundedSemaphore(2),
+}
+"""With more episodes than cores the time of the cores is what is short; on a GPU each takes memory of the GPU too."""
 
 
 class NotStanding(Exception):
@@ -64,8 +67,9 @@ class Standby:
         self._closed, self._released = threading.Event(), threading.Event()
         self._taken = False
         self._told: Mapping[str, str] | None = None
+        self._awaits_device = spare is not None or rules.target == "cuda"
         self._work = Ahead[ExecResult](self._run)
-        self._preparation = Ahead[None](lambda _: self._prepare(spare)) if spare and rules.target == "cuda" else None
+        self._preparation = Ahead[None](lambda _: self._prepare(spare)) if spare else None
 
     @property
     def stands(self) -> bool:
@@ -109,7 +113,7 @@ class Standby:
         return not self._folder.exists()
 
     def _run(self, tell: Callable[[ExecResult], None]) -> None:
-        awaited = ("device", "submission") if self._rules.target == "cuda" else ("submission",)
+        awaited = ("device", "submission") if self._awaits_device else ("submission",)
         try:
             with standing_sandbox(
                 self._config,
@@ -131,8 +135,8 @@ class Standby:
             sandbox.close()
 
     def _prepare(self, spare: Spare) -> None:
-        """Oracle and baselines take their places on the only GPU while nobody else measures on it."""
-        if not self._work.wait_until(lambda: self.signals.has("idle")):
+        """Oracle and baselines take their places on the only device while nobody else measures on it."""
+        if not self._work.wait_until(lambda: self.signals.has("idle") or self._taken) or self._taken:
             return
         with contextlib.suppress(Interrupted, AgentError), spare(lambda: not self.stands) as variables:
             if self.stands:
@@ -141,7 +145,7 @@ class Standby:
                 self._work.wait_until(lambda: self.signals.has("prepared") or not self.stands)
 
     def _tell_device(self, variables: Mapping[str, str]) -> None:
-        if self._rules.target != "cuda":
+        if not self._awaits_device:
             return
         if self._preparation is not None:
             self._preparation.wait_until(lambda: False)
@@ -181,11 +185,17 @@ class Reserve:
     """What is done beside the model's thinking: builds in one folder, a tool that stands by, objects for the judge."""
 
     def __init__(
-        self, workspace: Path, start: Callable[[Path], Standby] | None, compile_best: Compile | None = None
+        self,
+        workspace: Path,
+        start: Callable[[Path], Standby] | None,
+        compile_best: Compile | None = None,
+        *,
+        target: Target = "cpu",
     ) -> None:
         """`start` gets the folder of builds; None: nothing ever stands by. Raises SandboxError (disk full)."""
         self._workspace = workspace
         self._start = start
+        self._places = _places[target]
         self._compile_best = compile_best
         self._compiling: _Compiling | None = None
         self._scratch = make_scratch({})
@@ -202,7 +212,7 @@ class Reserve:
         if self._start is None or not self.wanted or (self._current is not None and self._current.stands):
             return
         self._drop()
-        if _spare_memory_bytes() < LEAST_MEMORY_BYTES or not _places.acquire(blocking=False):
+        if _spare_memory_bytes() < LEAST_MEMORY_BYTES or not self._places.acquire(blocking=False):
             return
         self._has_place = True
         try:
@@ -261,7 +271,7 @@ class Reserve:
             self._leaving = [standby for standby in self._leaving if not standby.is_gone] + [current]
         if self._has_place:
             self._has_place = False
-            _places.release()
+            self._places.release()
 
 
 class _Compiling:

@@ -3,9 +3,10 @@
 import os
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from agent.judging.tool_runs import NoReport, Rules
 from agent.loop.control import Controls, SilentListener
 from agent.loop.episode import Episode
 from agent.loop.play import play
-from agent.loop.standby import Reserve, Standby, Wanted
+from agent.loop.standby import Reserve, Spare, Standby, Wanted
+from agent.loop.waiting import Interrupted
 from agent.sandbox.open import check_bubblewrap
 from agent.tasks.task import load_task
 from agent.trajectory.events import ObservationEvent
@@ -49,9 +51,10 @@ def make(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     cache = warm(config, TASK)
     with ExitStack() as stack:
 
-        def reserve() -> Reserve:
+        def reserve(spare: Spare | None = None) -> Reserve:
             def start(builds: Path) -> Standby:
-                return Standby(config, TASK, Rules.of(config.judge, target="cpu"), cache=cache, builds=builds)
+                rules = Rules.of(config.judge, target="cpu")
+                return Standby(config, TASK, rules, cache=cache, builds=builds, spare=spare)
 
             made = Reserve(tmp_path / "workspace", start)
             stack.callback(made.close)
@@ -105,6 +108,37 @@ def test_what_stands_by_serves_one_submission_and_leaves_nothing(make: Make, tmp
     reserve.close()
     assert not processes(str(tmp_path))
     assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_a_shared_device_is_held_while_it_is_prepared_and_not_while_it_waits(make: Make, tmp_path: Path) -> None:
+    device = threading.Lock()
+
+    @contextmanager
+    def spare(leave: Callable[[], bool]) -> Iterator[dict[str, str]]:
+        while not device.acquire(timeout=0.05):
+            if leave():
+                raise Interrupted
+        try:
+            yield {}
+        finally:
+            device.release()
+
+    reserve = make(spare)
+    device.acquire()  # somebody is timed
+    reserve.prepare()
+    standby = reserve._current
+    assert standby is not None
+    while not standby.signals.has("idle"):
+        assert standby.stands
+        time.sleep(0.05)
+    time.sleep(0.3)
+    assert not standby.signals.has("device")
+    device.release()
+    assert reserve.wait(timeout_s=300)
+    with device:  # free again
+        (tmp_path / "workspace/model_new.py").write_text(GOOD)
+        report = served(reserve, "verify", tmp_path)
+    assert report is not None and report.status == "verified"
 
 
 def test_a_wrong_submission_is_rejected_as_ever(make: Make, tmp_path: Path) -> None:
