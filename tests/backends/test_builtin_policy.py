@@ -204,7 +204,7 @@ def test_what_is_not_right_is_taken_back() -> None:
 def assert_taken_back(episode: Episode, words: str) -> None:
     (removal,) = episode.turn()
     assert removal.arguments.model_dump()["command"].startswith("rm -rf model_new.py kernels")
-    episode.see("Exit code 0.\n(no output)\n")
+    episode.see("Exit code 0.\n(no output)")
     with pytest.raises(ScriptEnd, match=words):
         episode.turn()
 

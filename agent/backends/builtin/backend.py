@@ -75,7 +75,7 @@ def _next_turn(system: str, history: Sequence[Sequence[str]]) -> Turn:
 def _withdrawal(history: Sequence[Sequence[str]], why: str) -> Turn:
     """What was written must not be judged: one turn takes it back, then the run ends and says why."""
     written = [k for k, seen in enumerate(history) if any(text.startswith(("Created", "Replaced")) for text in seen)]
-    taken_back = bool(history) and len(history[-1]) == 1 and history[-1][0] == "Exit code 0.\n(no output)\n"
+    taken_back = bool(history) and len(history[-1]) == 1 and history[-1][0].strip() == "Exit code 0.\n(no output)"
     if not written or taken_back:
         raise ScriptEnd(f"the built-in policy submits nothing: {why}")
     return Turn(render("words.j2", moment="withdraw", why=why).strip(), (("bash", {"command": WITHDRAW}),))
