@@ -73,9 +73,9 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
         if "submission" in options.awaited:
             timed = session.await_submission() != "verify" and timed
             started = time.monotonic()
-            session.begin()
             if not timed:
-                session.drop_primer()
+                session.drop_primer()  # before the build, whose compilers would be taken for the primer's
+            session.begin()
             ground = _renewed(ground)
         findings.timed = timed
         trial = _load(options, session, ground)

@@ -354,11 +354,15 @@ class Nursery:
 
     def sweep(self, *, trusted: list[Worker]) -> list[int]:
         """Kill processes that nobody but a submission can have started; the ids found."""
-        known = [self.process.pid, *(worker.pid for worker in self.workers)]
-        free = [worker.pid for worker in trusted if not worker.ended]
-        found = freeze.kill_all(os.getpid(), known=known, free=free)
+        found = self.kill_strangers(trusted=trusted)
         self.found += found
         return found
+
+    def kill_strangers(self, *, trusted: list[Worker]) -> list[int]:
+        """The same where nobody is to be blamed: no submission has run yet."""
+        known = [self.process.pid, *(worker.pid for worker in self.workers)]
+        free = [worker.pid for worker in trusted if not worker.ended]
+        return freeze.kill_all(os.getpid(), known=known, free=free)
 
     def company(self, pid: int) -> list[int]:
         """Living processes that a worker has started: its children, and orphans, which come to this process."""

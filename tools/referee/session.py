@@ -160,6 +160,8 @@ class Session:
         if self.primer is not None:
             self.primer.give_up()
             self.primer = None
+            # Its compilers have lost the parent that they are known by, and would be taken for the submission's.
+            self.nursery.kill_strangers(trusted=self.trusted)
 
     def start_yardstick(self, state: list[Any]) -> Worker:
         worker = self._trusted("yardstick")
