@@ -31,6 +31,7 @@ SANDBOX: Final = "sandbox"
 NAMESPACE: Final = "cuda-agent"
 POLL_S: Final = 1.0
 CONTROL_TIMEOUT_S: Final = 10.0
+TRIES: Final = 3
 CONNECT_TIMEOUT_S: Final = 10.0
 LEAVE_S: Final = 30.0
 AUTO: Final = "auto"
@@ -76,6 +77,10 @@ class RayExecutor:
             self._check_nodes()
             self._task = self._ray.remote(max_retries=0, num_cpus=0, resources={SANDBOX: 1})(run_on_node)
             self._set_switch()
+            for _ in range(TRIES):
+                if self._actor is None:
+                    time.sleep(POLL_S)
+                    self._set_switch()
         except BaseException:
             self._ray.shutdown()
             raise
@@ -191,7 +196,13 @@ class RayExecutor:
             place = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=True)
             made = self._ray.remote(Switch).options(name=self._switch, num_cpus=0, scheduling_strategy=place)
             self._actor = made.remote(self._wish)
-            self._told = self._ray.get(self._actor.read.remote(), timeout=CONTROL_TIMEOUT_S)
+            try:
+                self._told = self._ray.get(self._actor.read.remote(), timeout=CONTROL_TIMEOUT_S)
+            except self._ray.exceptions.RayError:
+                # One that is late at first has never come later: another takes its name once it is gone.
+                self._ray.kill(self._actor)
+                self._actor = None
+                raise
 
     def _check_switch(self) -> None:
         """A wish that was not told, or that is gone with the actor."""

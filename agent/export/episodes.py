@@ -216,9 +216,12 @@ def _verdict(folder: RunFolder) -> tuple[dict[str, Any], Ending]:
         version = record["schema_version"]
         if version != VERDICT_VERSION:
             raise Skipped("other_version", f"a verdict of version {version}, not {VERDICT_VERSION}")
-        ending = ending_of(record)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Skipped("no_verdict", f"verdict.json is missing or torn: {error!r}") from None
+    try:
+        ending = ending_of(record)
+    except (ValueError, KeyError, TypeError) as error:
+        raise Skipped("damaged", f"verdict.json: {error!r}") from None
     _check_verdict(record, ending)
     return record, ending
 

@@ -75,10 +75,10 @@ def _judged(config: Config, task: Task, submission: Path, *, json: bool) -> Verd
     with contextlib.ExitStack() as stack:
         if not json and console.is_terminal:
             stack.enter_context(console.status(f"judging {task.name}"))
-        return judge_submission(config, task, submission, lease=lambda: _device(config))
+        return judge_submission(config, task, submission, lease=lambda: device_of(config))
 
 
-def _device(config: Config) -> AbstractContextManager[Mapping[str, str]]:
+def device_of(config: Config) -> AbstractContextManager[Mapping[str, str]]:
     """A GPU is held meanwhile. The cores are not: the judge waits until they are quiet."""
     if resolve_target(config.judge) == "cpu":
         return contextlib.nullcontext({})

@@ -13,8 +13,10 @@ import pytest
 
 from agent.batch.leases import DevicePool, gpu_uuids
 from agent.cli import main
+from agent.config import load_config
 from agent.errors import ConfigError, SandboxError
 from agent.loop.waiting import Interrupted
+from agent.ui.judge import device_of
 
 
 def stay() -> bool:
@@ -148,12 +150,18 @@ def test_a_gpu_that_is_lost_is_passed_over(nvidia_smi: Tool) -> None:
 
 def test_a_judgement_on_a_gpu_leases_one(nvidia_smi: Tool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nvidia_smi(lost="GPU-aa11 GPU-bb22 GPU-cc33")
+    config = load_config(flags={"judge.target": "cuda", "sandbox.kind": "bubblewrap"})
+    with pytest.raises(SandboxError, match="no device answers"), device_of(config):
+        pass
     example = Path(__file__).parents[2] / "examples" / "gelu-bias-residual"
     submission = str(example / "run" / "best" / "model_new.py")
     options = ("--target", "cuda", "--sandbox", "bubblewrap", "--json")
     assert main(["judge", str(example / "model.py"), submission, *options]) == 3
     (reason,) = json.loads(capsys.readouterr().out)["reasons"]
-    assert "no device answers" in reason["detail"]
+    assert reason["code"] == "runtime.infrastructure"
+    nvidia_smi()
+    with device_of(config) as variables:
+        assert variables["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
 
 
 def test_whoever_wants_to_leave_does_not_wait(tmp_path: Path) -> None:

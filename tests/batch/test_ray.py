@@ -153,14 +153,15 @@ def sleeping(work: Path) -> int:
     return sum(b'"type":"action"' in log and b'"type":"observation"' not in log for log in logs)
 
 
+def processes(*titles: str) -> list[psutil.Process]:
+    """Those whose title begins so."""
+    found = psutil.process_iter(["cmdline"])
+    return [process for process in found if " ".join(process.info["cmdline"] or ()).startswith(titles)]
+
+
 def workers() -> list[psutil.Process]:
     """The processes that run episodes now; Ray gives them the name of their task."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        title = " ".join(process.info["cmdline"] or ())
-        if title.startswith(("ray::gelu#", "ray::softmax#")):
-            found.append(process)
-    return found
+    return processes("ray::gelu#", "ray::softmax#")
 
 
 def settled(work: Path) -> dict[str, int]:
@@ -229,9 +230,12 @@ def test_a_lost_node_costs_no_episode(nodes: Nodes, work: Path) -> None:
     def kill() -> None:
         wait_until(lambda: sleeping(work) >= 2)
         parent = workers()[0].ppid()
+        victims = [worker for worker in workers() if worker.ppid() == parent]
         lost = next(node for node in there if nodes.raylet(node) == parent)
         there.remove(lost)
         nodes.kill(lost)
+        _, left = psutil.wait_procs(victims, timeout=PATIENCE_S)  # else they might come to a verdict on their own
+        assert not left
 
     try:
         with meanwhile(work, kill):
@@ -288,9 +292,9 @@ def test_a_wish_reaches_the_worker_and_its_progress_the_driver(
     nodes: Nodes, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although the switch hangs when it is told, and is gone then."""
-    monkeypatch.setattr("agent.batch.ray_executor.CONTROL_TIMEOUT_S", 1.0)
     node = nodes.add()
     executor = RayExecutor(nodes.address)
+    monkeypatch.setattr("agent.batch.ray_executor.CONTROL_TIMEOUT_S", 1.0)
     try:
         wait_until(lambda: executor.slots == 2)
         executor.submit(job(work, 300))
@@ -300,7 +304,8 @@ def test_a_wish_reaches_the_worker_and_its_progress_the_driver(
         assert seen[-1].status is not None
         assert (seen[-1].status.phase, seen[-1].status.detail, seen[-1].status.turn) == ("acting", "bash", 1)
         assert any(isinstance(report.event, ReplyEvent) for report in seen if isinstance(report, Moved))
-        (switch,) = [p for p in psutil.process_iter(["cmdline"]) if "ray::Switch" in " ".join(p.info["cmdline"] or ())]
+        wait_until(lambda: bool(processes("ray::Switch")))  # nobody has needed it yet
+        (switch,) = processes("ray::Switch")
         switch.suspend()
         executor.stop(judge=True)
         switch.kill()

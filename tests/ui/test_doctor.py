@@ -130,7 +130,7 @@ def test_an_interpreter_without_torch_fails_inside(tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_what_was_not_known_in_time_is_no_failure_and_a_quick_look_leaves_compilers_out() -> None:
     require_bubblewrap()
-    checks = {check.name: check for check in check_inside(Config(), "bubblewrap", "cpu", needed=True, patience_s=1)}
+    checks = {check.name: check for check in check_inside(Config(), "bubblewrap", "cpu", needed=True, patience_s=0.2)}
     assert (checks["torch"].status, "--patience" in checks["torch"].advice) == ("warn", True)
     quick = {check.name for check in check_inside(Config(), "bubblewrap", "cpu", needed=True, quick=True)}
     assert "torch" in quick and "torch.compile" not in quick
