@@ -2,44 +2,21 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from one_tool import OneTool
 
 from agent.judging.tool_runs import NoReport, Rules, run_build, run_inspect, run_judge, run_verify
-from agent.sandbox.base import ExecResult, SandboxSpec
-from agent.sandbox.unconfined import UnconfinedSandbox, open_unconfined
+from agent.sandbox.base import SandboxSpec
+from agent.sandbox.unconfined import open_unconfined
 from agent.tasks.task import Task, text_sha256
 
 TEXT = "class Model: '\u00e9 \U0001f600'\n"
 TASK = Task(path=Path("/x/model.py"), name="x", text=TEXT, sha256=text_sha256(TEXT))
 RULES = Rules(target="cpu", policy="open", precision="bf16")
 GOOD = {"schema_version": 1, "tool": "verify", "status": "verified", "target": "cpu"}
-
-
-class OneTool:
-    """Runs `script` in place of whatever tool is asked for, in a real sandbox of kind none; keeps what it was asked."""
-
-    def __init__(self, inner: UnconfinedSandbox, script: str) -> None:
-        self.inner, self.script = inner, script
-        self.kind, self.python = inner.kind, sys.executable
-        self.read, self.write, self.close, self.describe = inner.read, inner.write, inner.close, inner.describe
-        self.asked: list[str] = []
-
-    def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        cwd: str | None = None,
-        stdin: bytes | None = None,
-        env: Mapping[str, str] | None = None,
-        log: Path | None = None,
-    ) -> ExecResult:
-        self.asked = list(argv)
-        command = (self.python, "-I", "-c", self.script)
-        return self.inner.exec(command, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=env, log=log)
 
 
 @pytest.fixture

@@ -2,15 +2,16 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from one_tool import OneTool
 
 from agent.judging.reports import MedianUs, Speedup, Verdict
 from agent.judging.winner import CODE, look_again
-from agent.sandbox.base import ExecResult, SandboxSpec
+from agent.sandbox.base import SandboxSpec
 from agent.sandbox.unconfined import UnconfinedSandbox, open_unconfined
 from agent.tasks.task import Task, text_sha256
 
@@ -29,30 +30,6 @@ FOUND = {
 }
 
 
-class Checker:
-    """A real sandbox of kind none in which a script answers in place of sanitize.py."""
-
-    def __init__(self, inner: UnconfinedSandbox, script: str) -> None:
-        self.inner, self.script = inner, script
-        self.kind, self.python = inner.kind, sys.executable
-        self.read, self.write, self.close, self.describe = inner.read, inner.write, inner.close, inner.describe
-        self.asked: list[str] = []
-
-    def exec(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        cwd: str | None = None,
-        stdin: bytes | None = None,
-        env: Mapping[str, str] | None = None,
-        log: Path | None = None,
-    ) -> ExecResult:
-        self.asked = list(argv)
-        command = (self.python, "-I", "-c", self.script)
-        return self.inner.exec(command, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=env, log=log)
-
-
 @pytest.fixture
 def inner(tmp_path: Path) -> Iterator[UnconfinedSandbox]:
     sandbox = open_unconfined(SandboxSpec(workspace=tmp_path), python=sys.executable, consent=True)
@@ -66,7 +43,7 @@ def answer(status: str, *checks: dict[str, Any], **more: Any) -> str:
 
 
 def test_a_bad_access_rejects(inner: UnconfinedSandbox, tmp_path: Path) -> None:
-    checker = Checker(inner, answer("found", FOUND))
+    checker = OneTool(inner, answer("found", FOUND))
     verdict = look_again(checker, TASK, Verdict(**WON), log=tmp_path / "judge.log")
     assert (verdict.verdict, verdict.reward, verdict.correct, verdict.speedup) == ("rejected", -1, False, None)
     (reason,) = verdict.reasons
@@ -103,14 +80,14 @@ def test_a_checker_that_finds_nothing_or_cannot_look_rejects_nothing(
     inner: UnconfinedSandbox, script: str, status: str, detail: str
 ) -> None:
     won = Verdict(**WON)
-    verdict = look_again(Checker(inner, script), TASK, won)
+    verdict = look_again(OneTool(inner, script), TASK, won)
     told = verdict.evidence["memcheck"]
     assert (told["status"], detail in told["detail"]) == (status, True), told
     assert verdict.model_copy(update={"evidence": won.evidence}) == won
 
 
 def test_only_what_is_accepted_on_a_gpu_is_looked_at(inner: UnconfinedSandbox) -> None:
-    checker = Checker(inner, answer("found", FOUND))
+    checker = OneTool(inner, answer("found", FOUND))
     on_cpu = Verdict(**WON | {"target": "cpu"})
     reasons = ({"code": "numeric.mismatch", "detail": "x"},)
     lost = {

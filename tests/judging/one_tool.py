@@ -1,0 +1,32 @@
+"""A sandbox in which a script answers in place of the tools."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from agent.sandbox.base import ExecResult
+from agent.sandbox.unconfined import UnconfinedSandbox
+
+
+class OneTool:
+    """Runs `script` in place of whatever tool is asked for, in a real sandbox of kind none; keeps what it was asked."""
+
+    def __init__(self, inner: UnconfinedSandbox, script: str) -> None:
+        self.inner, self.script = inner, script
+        self.kind, self.python = inner.kind, sys.executable
+        self.read, self.write, self.close, self.describe = inner.read, inner.write, inner.close, inner.describe
+        self.asked: list[str] = []
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        cwd: str | None = None,
+        stdin: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        log: Path | None = None,
+    ) -> ExecResult:
+        self.asked = list(argv)
+        command = (self.python, "-I", "-c", self.script)
+        return self.inner.exec(command, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=env, log=log)
