@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,8 +75,8 @@ def ours(folder: Path, config: Config, repeats: int) -> None:
         if config.judge.target == "cpu":
             verdict = judge_submission(config, task, folder)
         else:
-            with DevicePool.of_machine("cuda").for_job().lease(leave=lambda: False) as variables:
-                verdict = judge_submission(config, task, folder, variables=variables)
+            device = DevicePool.of_machine("cuda").for_job()
+            verdict = judge_submission(config, task, folder, lease=partial(device.lease, leave=lambda: False))
         walls.append(time.monotonic() - began)
         said = [f"{reason.code}: {reason.detail[:120]}" for reason in verdict.reasons]
         memory = verdict.evidence.get("memcheck")

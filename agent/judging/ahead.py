@@ -47,6 +47,7 @@ class Signals:
 def signals() -> Iterator[Signals]:
     """A folder for one tool, removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="agent-signals-"))
+    folder.chmod(0o755)  # the sandbox's user is another one, and reads what is told
     try:
         yield Signals(folder)
     finally:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from referee import challenge, compare, policy, staging, tree, weights
+from referee import challenge, compare, numerics, policy, staging, tree, weights
 from referee.controls import Controls
 from referee.launch import WorkerFailure
 from referee.numerics import Tolerance
@@ -200,6 +200,61 @@ def test_a_task_whose_control_passes_is_not_judged(truth, told):
 def test_a_lower_precision_that_changes_nothing_is_no_control():
     one = torch.randn(6, 6)
     assert "lower_precision" not in decided(truth_of(one, torch.randn(6, 6), variants={"bits10": [[one.clone()]]}))
+
+
+def error_of(output, truth):
+    return numerics.measure(output, truth=truth, reference=truth.float())
+
+
+def rough(amount, seed):
+    """Noise of one part in 1 / `amount`, as a sum of many rounded terms has it."""
+    return 1 + amount * torch.randn(50, 20, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_a_tolerance_shrinks_until_the_lower_precision_does_not_pass():
+    # The reference's own error times 32 is more than the lower precision's, which is 20 times the reference's.
+    exact = torch.randn(50, 20, dtype=torch.float64)
+    reference, low = (exact * rough(1e-5, 1)).float(), (exact * rough(2e-4, 2)).float()
+    truth = truth_of(exact, torch.randn(50, 20).double(), variants={"bits10": [[low]]})
+    truth.reference[0] = [reference]
+    tolerances = [Tolerance(dtype=torch.float32, numel=1000)]
+    truth.teach(tolerances, inputs=1000)
+    controls = Controls(precision="strict")
+    assert tolerances[0].allows(error_of(low, exact))
+    controls.collect(truth, tolerances, weighted=False)
+    controls.decide()
+    assert "lower_precision" in controls.rejected and not controls.indistinct
+    assert not tolerances[0].allows(error_of(low, exact))
+    for seed in range(3, 6):  # five times the reference's error, as a sequential sum has it
+        assert tolerances[0].allows(error_of((exact * rough(5e-5, seed)).float(), exact))
+
+
+def test_a_lower_precision_that_loses_nothing_makes_no_task_unjudgeable():
+    exact = torch.randn(50, 20, dtype=torch.float64)
+    low = (exact * rough(1e-6, 2)).float()
+    truth = truth_of(exact, torch.randn(50, 20).double(), variants={"bits10": [[low]]})
+    tolerances = [Tolerance(dtype=torch.float32, numel=1000)]
+    truth.teach(tolerances, inputs=1000)
+    before = tolerances[0].rms
+    controls = Controls(precision="strict")
+    controls.collect(truth, tolerances, weighted=False)
+    controls.decide()
+    assert controls.indistinct == ["lower_precision"] and "lower_precision" not in controls.rejected
+    assert tolerances[0].rms == before
+
+
+def test_a_declared_precision_tells_the_next_lower_one_apart():
+    exact = torch.randn(50, 20, dtype=torch.float64)
+    allowed, low = (exact * rough(2e-4, 1)).float(), (exact * rough(1.6e-3, 2)).float()
+    truth = truth_of(exact, torch.randn(50, 20).double(), variants={"allowed": [[allowed]], "bits7": [[low]]})
+    truth.variants["allowed"].append(None)
+    tolerances = [Tolerance(dtype=torch.float32, numel=1000)]
+    truth.teach(tolerances, inputs=1000)
+    controls = Controls(precision="tf32")
+    controls.collect(truth, tolerances, weighted=False)
+    controls.decide()
+    assert "lower_precision" in controls.rejected
+    assert tolerances[0].allows(error_of((exact * rough(3e-4, 3)).float(), exact))
 
 
 def test_a_single_number_may_be_constant_in_itself():

@@ -177,6 +177,9 @@ def _end(lane: Lane, others: set[int]) -> int | None:
         os.killpg(lane.pid, signal.SIGKILL)
     if not pid:
         os.waitpid(lane.pid, 0)
+    for other in others:  # it may have been killed while it made them stand still
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(other, signal.SIGCONT)
     _kill_strays(others)
     return status if pid else None
 

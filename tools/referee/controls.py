@@ -1,13 +1,19 @@
-"""Outputs that must not pass: if one does, the task has no tolerance that judges it, and no verdict is given."""
+"""Outputs that must not pass: if one does, the task has no tolerance that judges it, and no verdict is given.
+
+Not so the next lower precision: tolerances shrink until it is rejected (see `numerics`), unless it has lost nothing.
+"""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 import torch
 
-from referee import compare
+from referee import compare, numerics
 from referee.numerics import Tolerance
 from referee.outcome import Unjudgeable
 from referee.truth import LOWER_BITS, Leaves, Truth
+
+LOWER: Final = "lower_precision"
 
 
 @dataclass
@@ -17,6 +23,7 @@ class Controls:
     precision: str
     pending: list[tuple[str, Leaves, Leaves, Leaves, list[Tolerance]]] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
+    indistinct: list[str] = field(default_factory=list)
 
     def collect(self, truth: Truth, tolerances: list[Tolerance], *, weighted: bool) -> None:
         """Zeros, a constant, the output of another input, the next lower precision and, where weights changed, the
@@ -31,7 +38,8 @@ class Controls:
                 self._add("previous_output", truth.reference[item - 1], truth, item, tolerances)
             lower = self._variant(truth, f"bits{LOWER_BITS[self.precision]}", item)
             if lower is not None and not _identical(lower, reference):
-                self._add("lower_precision", lower, truth, item, tolerances)
+                self._forbid(lower, want, reference, tolerances)
+                self._add(LOWER, lower, truth, item, tolerances)
             old = self._variant(truth, "previous_weights", item)
             if weighted and old is not None:
                 self._add("perturbed_weights", old, truth, item, tolerances)
@@ -41,6 +49,13 @@ class Controls:
         found = truth.variants.get(name)
         return None if found is None or item >= len(found) else found[item]
 
+    def _forbid(self, lower: Leaves, want: Leaves, reference: Leaves, tolerances: list[Tolerance]) -> None:
+        honest = numerics.HONEST if self.precision == "strict" else numerics.DECLARED
+        for output, truth, exact, tolerance in zip(lower, want, reference, tolerances, strict=True):
+            if exact.dtype.is_floating_point or exact.dtype.is_complex:
+                error = numerics.measure(output.to(exact.dtype), truth=truth, reference=exact, scale=tolerance.scale)
+                tolerance.forbid(error, honest=honest)
+
     def _add(self, name: str, outputs: Leaves, truth: Truth, item: int, tolerances: list[Tolerance]) -> None:
         reference = truth.reference[item]
         fitting = [output.to(leaf.dtype) for output, leaf in zip(outputs, reference, strict=True)]
@@ -48,7 +63,7 @@ class Controls:
 
     def decide(self) -> None:
         """A control that passes on every input makes the task unjudgeable; one that is rejected once stays rejected."""
-        passed = []
+        passed: list[str] = []
         for name, outputs, want, reference, tolerances in self.pending:
             if name in self.rejected:
                 continue
@@ -56,8 +71,9 @@ class Controls:
                 passed.append(name)
             else:
                 self.rejected.append(name)
+        self.indistinct = [LOWER] if LOWER in passed and LOWER not in self.rejected else []
         for name in passed:
-            if name not in self.rejected:
+            if name not in self.rejected and name != LOWER:
                 raise Unjudgeable(
                     "task.unjudgeable", f"no tolerance tells the right output from this one: {_TOLD[name]}"
                 )
@@ -72,7 +88,6 @@ _TOLD = {
     "zeros": "zeros (the task's output is zero, or empty)",
     "constant": "one constant in all elements",
     "previous_output": "the output of another input (the output does not depend on the inputs)",
-    "lower_precision": "the output computed in the next lower precision",
     "perturbed_weights": "the output under other weights (the output does not depend on the weights)",
 }
 

@@ -38,6 +38,7 @@ def collect(session: Session, trial: Trial | None, times: samples.Times | None) 
         found["outputs_checked"] = trial.checked
         found["float64_oracle"] = trial.notes.get("float64_oracle")
         found["controls_rejected"] = trial.controls.rejected
+        found["controls_indistinct"] = trial.controls.indistinct
         found["looks"] = trial.looks
         found["operators"] = [name[:NAME] for name in sorted(trial.operators)[:OPERATORS]]
         if trial.quiet is not None:

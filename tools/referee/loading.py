@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from referee import arena, protocol, tree
+from referee import arena, instructions, protocol, tree
 
 TASK_NAME: Final = "task_model"
 
@@ -157,6 +157,8 @@ def compiled(model: torch.nn.Module, *, mode: str) -> Any:
     import torch._dynamo
 
     torch._dynamo.reset()
+    if instructions.promised():
+        instructions.believe(True)
     if mode == "max-autotune" and torch.cuda.is_initialized():
         mode = "max-autotune-no-cudagraphs"  # a graph's outputs are lost at its next call, and all are compared
     return torch.compile(model, mode=None if mode == "default" else mode)

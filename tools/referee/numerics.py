@@ -7,6 +7,11 @@ K between: a plain sequential fp32 sum has 3 to 5 times the error of torch's own
 a bf16 cast about 4,000 times (measured on matrix products). Integers, bools, NaN and infinities are compared exactly;
 where fp64 and fp32 references disagree on one, both are right, and only where they do disagree may a small share of
 the integers (ties broken by rounding) differ.
+
+Where the next lower precision would pass for K times, as in long running sums whose reference is rough itself, the RMS
+error that is allowed shrinks until it does not; never below HONEST times the reference's own, which another order of
+summation makes. A lower precision that is better than that has lost nothing: the mean of millions of rounded values is
+as exact as the mean of the values, and a half-precision output hides it. Then the two cannot be told apart, by anybody.
 """
 
 import math
@@ -16,6 +21,9 @@ from typing import Final
 import torch
 
 FACTOR: Final = {"full": 32.0, "half": 8.0}
+HONEST: Final = 0.25  # of K: eight times the reference's own error where sequential sums have three to five
+DECLARED: Final = 0.125  # likewise where a lower precision is allowed, whose rounding outweighs the order of summation
+APART: Final = 1.25  # the lower precision's error over what is allowed, where the two are told apart
 FLIPS: Final = 8.0  # times the share of integers in which the reference differs from itself by rounding
 FEW: Final = 64  # elements: the reference's own error is then a chance value, so that the factor is four times as large
 FLOOR_MAX_ULP: Final = {"full": 64.0, "half": 4.0, "double": 4096.0}
@@ -45,6 +53,8 @@ class Tolerance:
     reference: Error = field(default_factory=lambda: Error(0.0, 0.0))
     scale: float = 0.0  # outputs of few elements only: RMS over several inputs, because one of them may be near zero
     reach: float = 0.0  # likewise: root of the number of input elements that one output element sums up
+    ceiling: float = 0.0  # RMS error of the next lower precision, as far as it is known
+    honest: float = HONEST
     slack: float = 1.0  # above one where the comparison is with the reference itself instead of the truth
 
     def learn(self, error: Error) -> None:
@@ -60,13 +70,26 @@ class Tolerance:
             self.scale = max(self.scale, float(truth.to(torch.complex128).abs().square().mean().sqrt()))
             self.reach = math.sqrt(inputs / self.numel)
 
+    def forbid(self, error: Error, *, honest: float) -> None:
+        """Take in what the next lower precision gets wrong, which must not be allowed."""
+        self.honest = honest
+        if error.rms != float("inf"):
+            self.ceiling = max(self.ceiling, error.rms)
+
+    @property
+    def tells_apart(self) -> bool:
+        """Whether the next lower precision is worse than what an honest kernel may be."""
+        honest = max(self.honest * self._factor() * self.reference.rms, self._floor(FLOOR_RMS_ULP))
+        return self.ceiling > APART * honest
+
     @property
     def largest(self) -> float:
         return self.slack * max(self._factor() * self.reference.largest, self._floor(FLOOR_MAX_ULP))
 
     @property
     def rms(self) -> float:
-        return self.slack * max(self._factor() * self.reference.rms, self._floor(FLOOR_RMS_ULP))
+        usual = max(self._factor() * self.reference.rms, self._floor(FLOOR_RMS_ULP))
+        return self.slack * (min(usual, self.ceiling / APART) if self.tells_apart else usual)
 
     def allows(self, error: Error) -> bool:
         return error.largest <= self.largest and error.rms <= self.rms
