@@ -12,7 +12,7 @@ import os
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ import torch
 from admission.lanes import Options
 
 CALLS: Final = 7
-ENOUGH_S: Final = 0.25
+ENOUGH_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -36,24 +36,27 @@ class Times:
 
 def eager(call: Callable[[], Any], options: Options) -> Times:
     """With all cores. A call that takes several times the limit is not repeated."""
-    with _alone(options):
+    with _alone(options) as hold:
+        hold()
         first = _once(call, options)
         if first > 5 * options.high_ms:
             return Times(first, first)
-        return _repeated(call, options)
+        return _repeated(call, options, hold)
 
 
 def again(call: Callable[[], Any], options: Options) -> Times:
     """The same for something that has run already."""
-    with _alone(options):
+    with _alone(options) as hold:
+        hold()
         _once(call, options)
-        return _repeated(call, options)
+        return _repeated(call, options, hold)
 
 
-def _repeated(call: Callable[[], Any], options: Options) -> Times:
+def _repeated(call: Callable[[], Any], options: Options, hold: Callable[[], None]) -> Times:
     times: list[float] = []
     until = time.monotonic() + ENOUGH_S
     while len(times) < 2 or (len(times) < CALLS and time.monotonic() < until):
+        hold()
         times.append(_once(call, options))
     return Times(statistics.median(times), min(times))
 
@@ -72,31 +75,38 @@ def _settled(options: Options) -> None:
 
 
 @contextmanager
-def _alone(options: Options) -> Iterator[None]:
+def _alone(options: Options) -> Iterator[Callable[[], None]]:
+    """Gives what makes other lanes stand still, those too that have begun since it was last called."""
     threads = torch.get_num_threads()
+    stopped: set[int] = set()
+
+    def hold() -> None:
+        if options.lanes > 1:
+            fresh = _other_lanes() - stopped
+            _tell(fresh, signal.SIGSTOP)
+            stopped.update(fresh)
+
     with (Path(options.scratch) / "timing.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         torch.set_num_threads(options.threads)
-        others = [] if options.lanes == 1 else _other_lanes()
-        _tell(others, signal.SIGSTOP)
         try:
-            yield
+            yield hold
         finally:
-            _tell(others, signal.SIGCONT)
+            _tell(stopped, signal.SIGCONT)
             torch.set_num_threads(threads)
 
 
-def _other_lanes() -> list[int]:
+def _other_lanes() -> set[int]:
     """Sessions of the candidates beside this one. Should this process die, its parent lets them go on."""
     parent = os.getppid()
     try:
         children = Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split()
     except OSError:
-        return []
-    return [int(child) for child in children if int(child) != os.getpid()]
+        return set()
+    return {int(child) for child in children} - {os.getpid()}
 
 
-def _tell(lanes: list[int], number: int) -> None:
+def _tell(lanes: Iterable[int], number: int) -> None:
     for lane in lanes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(lane, number)

@@ -36,7 +36,7 @@ class Device:
 
 
 DEVICES: Final = {
-    "cpu": Device("cpu", 2, 10e9, 70e9, 50e9, 10e-6, 10.0, 1 << 30, 1, 1),
+    "cpu": Device("cpu", 2, 10e9, 70e9, 50e9, 10e-6, 7.0, 1 << 30, 1, 1),
     "cuda": Device("h200", 0, 3.6e12, 40e12, 20e12, 8e-6, 3.0, 12 << 30, 4, 2),
 }
 
