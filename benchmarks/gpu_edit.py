@@ -10,14 +10,17 @@ current folder and from --set.
 import argparse
 import contextlib
 import functools
+import itertools
 import json
 import shutil
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -216,38 +219,57 @@ def bench(config: Config, task: Task, work: Path, target: Target, scratch: Path)
         yield Workbench(sandbox, task, rules, config.limits, logs, reserve)
 
 
+@dataclass(frozen=True)
+class Acted:
+    """One action: seconds from the edit to its report, inside the tool, and until a tool stood by before that."""
+
+    wall_s: float
+    inside_s: float
+    ready_s: float
+    report: dict[str, Any]
+
+
+def acted(config: Config, standing: Workbench, name: str, change: Callable[[], None]) -> Acted:
+    """A change and the action `name`, as an episode runs it with a tool that stands by."""
+    assert standing.reserve is not None
+    began = time.monotonic()
+    standing.reserve.prepare()
+    if not standing.reserve.wait(timeout_s=300):
+        sys.exit("no tool stands by: is there memory to spare, is it switched off?")
+    ready_s = time.monotonic() - began
+    change()
+    began = time.monotonic()
+    if config.judge.target == "cuda":
+        build_ahead(standing, timeout_s=300)
+    with device(config) as variables:
+        action = Action(name, name, ACTIONS[name]())
+        outcome = run_tool(standing.told(variables), action, timeout_s=300, log_name="log")
+    wall_s = time.monotonic() - began
+    report = outcome.report or {}
+    if report.get("status") not in ("verified", "profiled"):
+        sys.exit(f"{name}: {outcome.text}")
+    return Acted(wall_s, report["seconds"], ready_s, report)
+
+
 def timed_actions(config: Config, task: Task, folder: Path, target: Target, repeats: int) -> None:
-    good = {"verify": "verified", "profile": "profiled"}
     with bench(config, task, folder / "launcher", target, folder) as standing:
-        assert standing.reserve is not None
-        for name in good:
-            walls, inside, ready = [], [], []
-            for number in range(repeats + 1):
-                began = time.monotonic()
-                standing.reserve.prepare()
-                if not standing.reserve.wait(timeout_s=300):
-                    sys.exit("no tool stands by: is there memory to spare, is it switched off?")
-                ready.append(time.monotonic() - began)
-                edit(folder / "launcher", 1000 * len(name) + number)
-                began = time.monotonic()
-                if target == "cuda":
-                    build_ahead(standing, timeout_s=300)
-                with device(config) as variables:
-                    outcome = run_tool(
-                        standing.told(variables), Action(name, name, ACTIONS[name]()), timeout_s=300, log_name="log"
-                    )
-                walls.append(time.monotonic() - began)
-                report = outcome.report or {}
-                if report.get("status") != good[name]:
-                    sys.exit(f"{name}: {outcome.text}")
-                inside.append(report["seconds"])
+        for name in ("verify", "profile"):
+            change = itertools.count(1000 * len(name))
+            found = [
+                acted(config, standing, name, lambda: edit(folder / "launcher", next(change)))  # noqa: B023
+                for _ in range(repeats + 1)
+            ]
             print(
-                f"edit to {name}, with a tool that stands by: {told(walls)}, of which inside the tool "
-                f"{statistics.median(inside[1:]):.1f} s; ready after {statistics.median(ready[1:]):.1f} s",
+                f"edit to {name}, with a tool that stands by: {told([one.wall_s for one in found])}, of which inside "
+                f"the tool {statistics.median(one.inside_s for one in found[1:]):.1f} s; ready after "
+                f"{statistics.median(one.ready_s for one in found[1:]):.1f} s",
                 flush=True,
             )
-            marks = ", ".join(f"{key} {value:.1f}" for key, value in report["evidence"]["marks_s"].items())
+            evidence = found[-1].report["evidence"]
+            marks = ", ".join(f"{key} {value:.1f}" for key, value in evidence["marks_s"].items())
             print(f"  marks of the last one, in seconds of its life: {marks}", flush=True)
+            if "timing" in evidence:
+                print(f"  seconds of its rounds: {evidence['timing']['spent_s']}", flush=True)
 
 
 def timed_judgements(config: Config, task: Task, folder: Path, repeats: int) -> None:
@@ -261,10 +283,11 @@ def timed_judgements(config: Config, task: Task, folder: Path, repeats: int) -> 
             if verdict.verdict != "accepted":
                 sys.exit(f"judge: {verdict.verdict}: {verdict.reasons}")
         marks = ", ".join(f"{key} {value:.1f}" for key, value in verdict.evidence["marks_s"].items())
+        spent = verdict.evidence["timing"]["spent_s"]
         ratios = {key: round(value.ratio, 3) for key, value in (verdict.speedup or {}).items()}
         print(
             f"edit to verdict, {name}: {told(walls)}, {ratios}\n  marks of the last one, in seconds: {marks}, "
-            f"rounds {len(verdict.evidence['timing']['rounds_us']['eager'])}",
+            f"rounds {len(verdict.evidence['timing']['rounds_us']['eager'])}, seconds of its rounds: {spent}",
             flush=True,
         )
 

@@ -1,8 +1,10 @@
 """CUDA-Agent's published scripts and this judge on one example: `python benchmarks/published_scripts.py CHECKOUT`.
 
-CHECKOUT is a clone of BytedTsinghua-SIA/CUDA-Agent; its scripts are run as they are, nothing of them is in here. Both
-get the same edit of the same kernel (agent_workdir/kernels): theirs compile, verify and profile, ours judges. Settings
-of the judge come from agent.toml in the current folder. Theirs need a GPU.
+CHECKOUT is a clone of BytedTsinghua-SIA/CUDA-Agent; its scripts are run as they are, nothing of them is in here. All
+get the same edit of the same kernel (agent_workdir/kernels). Theirs compile, verify and profile; ours do the same as an
+episode does (the action profile, with a tool that stands by: built, verified, timed against both baselines), and as
+`agent judge` does, which builds everything anew in a fresh sandbox. Settings of the judge come from agent.toml in the
+current folder. Theirs need a GPU.
 """
 
 import argparse
@@ -17,13 +19,15 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+from gpu_edit import acted, bench  # noqa: E402
 
 from agent.batch.leases import DevicePool  # noqa: E402
 from agent.config import Config, default_files, load_config  # noqa: E402
 from agent.judging.cache import warm  # noqa: E402
 from agent.judging.judge import judge_submission  # noqa: E402
-from agent.tasks.task import load_task  # noqa: E402
+from agent.tasks.task import Task, load_task  # noqa: E402
 
 EXAMPLE = "agent_workdir"
 STEPS = (
@@ -63,12 +67,21 @@ def theirs(folder: Path, repeats: int) -> None:
     print(f"published scripts, edit to verdict: {statistics.median(whole):.1f} s ({repeats} edits)", flush=True)
 
 
-def ours(folder: Path, config: Config, repeats: int) -> None:
-    task = load_task(folder / "model.py")
-    began = time.monotonic()
-    warm(config, task)
-    print(f"this judge, cache filled: {time.monotonic() - began:.1f} s", flush=True)
-    walls, verdict = [], None
+def in_an_episode(folder: Path, config: Config, task: Task, scratch: Path, repeats: int) -> None:
+    with bench(config, task, folder, config.judge.target, scratch) as standing:
+        found = [acted(config, standing, "profile", lambda at=at: edit(folder, 2000 + at)) for at in range(repeats + 1)]
+    walls = [one.wall_s for one in found]
+    evidence = found[-1].report["evidence"]
+    print(f"  seconds of its life: {evidence['marks_s']}; of its rounds: {evidence['timing']['spent_s']}")
+    print(
+        f"this episode, edit to profile: {statistics.median(walls[1:]):.1f} s (first {walls[0]:.1f} s), of which "
+        f"inside the tool {statistics.median(one.inside_s for one in found[1:]):.1f} s",
+        flush=True,
+    )
+
+
+def judged(folder: Path, config: Config, task: Task, repeats: int) -> None:
+    walls = []
     for number in range(repeats + 1):
         edit(folder, 1000 + number)
         began = time.monotonic()
@@ -79,8 +92,8 @@ def ours(folder: Path, config: Config, repeats: int) -> None:
             verdict = judge_submission(config, task, folder, lease=partial(device.lease, leave=lambda: False))
         walls.append(time.monotonic() - began)
         said = [f"{reason.code}: {reason.detail[:120]}" for reason in verdict.reasons]
-        memory = verdict.evidence.get("memcheck")
-        print(f"  {walls[-1]:.1f} s  {verdict.verdict} {said or ''} {memory or ''}", flush=True)
+        memory, marks = verdict.evidence.get("memcheck"), verdict.evidence.get("marks_s")
+        print(f"  {walls[-1]:.1f} s  {verdict.verdict} {said or ''} {memory or ''} {marks}", flush=True)
     print(f"this judge, edit to verdict: {statistics.median(walls[1:]):.1f} s (first {walls[0]:.1f} s)", flush=True)
 
 
@@ -103,7 +116,12 @@ def main() -> int:
         theirs(Path(shutil.copytree(source, Path(scratch) / "theirs")), flags.repeats)
         copy = Path(shutil.copytree(source, Path(scratch) / "ours"))
         shutil.rmtree(copy / "utils")
-        ours(copy, config, flags.repeats)
+        task = load_task(copy / "model.py")
+        began = time.monotonic()
+        warm(config, task)
+        print(f"this judge, cache filled: {time.monotonic() - began:.1f} s", flush=True)
+        in_an_episode(copy, config, task, Path(scratch), flags.repeats)
+        judged(copy, config, task, flags.repeats)
     return 0
 
 

@@ -5,7 +5,7 @@ what was found about a submission; NoReport means that nothing is known about it
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, TypeVar
@@ -25,7 +25,7 @@ from agent.judging.reports import (
     VerifyReport,
     WarmReport,
 )
-from agent.sandbox.base import CACHE, TOOLS, WORKSPACE, ExecResult, ExecStatus, Sandbox
+from agent.sandbox.base import CACHE, TOOLS, WORKSPACE, ExecResult, ExecStatus, Output, Sandbox
 from agent.tasks.task import Task
 
 Target = Literal["cpu", "cuda"]
@@ -123,13 +123,37 @@ def run_judge(
 
 
 def run_standby(
-    sandbox: Sandbox, task: Task, rules: Rules, *, awaited: Sequence[str], log: Path | None = None
+    sandbox: Sandbox,
+    task: Task,
+    rules: Rules,
+    *,
+    awaited: Sequence[str],
+    log: Path | None = None,
+    reported: Callable[[ExecResult], None] = lambda result: None,
 ) -> ExecResult:
-    """tools/standby.py until it has served a submission: the report is in the result, see parse_report."""
+    """tools/standby.py until it has served a submission: the report is in the result, see parse_report.
+
+    `reported` gets it once it is there: on a GPU the processes take most of a second to end.
+    """
     flags = ("--workspace", HANDED, *rules.flags, "--cache", CACHE, "--signals", SIGNALS)
     waits = [flag for name in awaited for flag in ("--await", name)]
     argv = (sandbox.python, "-I", f"{TOOLS}/standby.py", *flags, *waits)
-    return sandbox.exec(argv, timeout_s=LIFE_S, stdin=_stdin(task), log=log)
+    return sandbox.exec(argv, timeout_s=LIFE_S, stdin=_stdin(task), log=log, heard=_Line(reported).heard)
+
+
+class _Line:
+    """Gives on the first whole line of what is heard as the output of a command that has ended well."""
+
+    def __init__(self, found: Callable[[ExecResult], None]) -> None:
+        self._found = found
+        self._heard = bytearray()
+
+    def heard(self, data: bytes) -> None:
+        whole = b"\n" in self._heard
+        self._heard += data
+        if not whole and b"\n" in data:
+            line = bytes(self._heard.partition(b"\n")[0])
+            self._found(ExecResult("exited", 0, Output(line, b"", 0), Output(b"", b"", 0), 0.0))
 
 
 def run_inspect(sandbox: Sandbox, task: Task, *, target: Target, timeout_s: float) -> TaskReport:

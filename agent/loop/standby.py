@@ -124,7 +124,7 @@ class Standby:
                 mounts=(self.signals.mount,),
                 opened=self._opened,
             ) as sandbox:
-                tell(run_standby(sandbox, self._task, self._rules, awaited=awaited, log=self._log))
+                tell(run_standby(sandbox, self._task, self._rules, awaited=awaited, log=self._log, reported=tell))
             self._released.wait(CLOSING_S)  # the log is still to be copied
         finally:
             remove_tree(self._folder)

@@ -5,7 +5,7 @@ Covered by every sandbox: no network, the workspace as the only writable place t
 and unconfined.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, Protocol
@@ -16,6 +16,7 @@ SKILL: Final = "/opt/agent-skill"
 CACHE: Final = "/opt/agent-cache"
 
 ExecStatus = Literal["exited", "timeout", "oom"]
+Heard = Callable[[bytes], None]
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,11 @@ class Sandbox(Protocol):
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
+        heard: Heard | None = None,
     ) -> ExecResult:
         """Run argv (no shell added) with cwd /workspace by default. Ends the whole process group in every case.
 
+        `heard` is given what comes on stdout as it comes.
         Raises SandboxError when the sandbox is gone. A background child that holds stdout does not delay the return.
         """
         ...

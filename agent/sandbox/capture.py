@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import IO, Final
 
 from agent.errors import SandboxError
-from agent.sandbox.base import Output
+from agent.sandbox.base import Heard, Output
 
 HEAD_BYTES: Final = 256 << 10
 TAIL_BYTES: Final = 256 << 10
@@ -59,7 +59,10 @@ class CommandOutput:
     Raises SandboxError when the log cannot be written (disk full, read-only folder).
     """
 
-    def __init__(self, log: Path | None, *, log_bytes: int, head_bytes: int = HEAD_BYTES) -> None:
+    def __init__(
+        self, log: Path | None, *, log_bytes: int, head_bytes: int = HEAD_BYTES, heard: Heard | None = None
+    ) -> None:
+        self._heard = heard
         self.stdout = Capture(head_bytes=head_bytes)
         self.stderr = Capture()
         self.log = log
@@ -71,6 +74,8 @@ class CommandOutput:
 
     def add(self, stream: str, data: bytes) -> None:
         (self.stdout if stream == "stdout" else self.stderr).add(data)
+        if stream == "stdout" and self._heard is not None:
+            self._heard(data)
         if self._file is not None:
             written = data[: self._room]
             self._room -= len(written)

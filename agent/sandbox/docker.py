@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from agent.errors import SandboxError
 from agent.sandbox import runner
-from agent.sandbox.base import WORKSPACE, ExecResult, Limits, Output, SandboxSpec
+from agent.sandbox.base import WORKSPACE, ExecResult, Heard, Limits, Output, SandboxSpec
 from agent.sandbox.beneath import HostFiles, Root
 from agent.sandbox.capture import HEAD_BYTES, CommandOutput
 from agent.sandbox.docker_channel import Channel, ChannelClosed, Overdue
@@ -101,8 +101,9 @@ class DockerSandbox:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
+        heard: Heard | None = None,
     ) -> ExecResult:
-        return self._exec(argv, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=env, log=log)
+        return self._exec(argv, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=env, log=log, heard=heard)
 
     def read(self, path: str, *, limit: int) -> bytes:
         if self._files.covers(path):
@@ -139,11 +140,13 @@ class DockerSandbox:
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
         head_bytes: int = HEAD_BYTES,
+        heard: Heard | None = None,
     ) -> ExecResult:
         self._require_alive()
         if problem := unusable(argv):
             return ExecResult("exited", NOT_STARTED, Output(b"", b"", 0), Output(problem.encode(), b"", 0), 0.0)
-        with CommandOutput(log, log_bytes=self._spec.limits.log_bytes, head_bytes=head_bytes) as output:
+        log_bytes = self._spec.limits.log_bytes
+        with CommandOutput(log, log_bytes=log_bytes, head_bytes=head_bytes, heard=heard) as output:
             try:
                 result = self._channel.run(
                     argv,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.errors import SandboxError
-from agent.sandbox.base import WORKSPACE, ExecResult, Mount, Output, SandboxSpec
+from agent.sandbox.base import WORKSPACE, ExecResult, Heard, Mount, Output, SandboxSpec
 from agent.sandbox.beneath import HostFiles, Root
 from agent.sandbox.capture import CommandOutput
 from agent.sandbox.cgroup import Cgroup, create_cgroup
@@ -64,13 +64,14 @@ class LocalSandbox(ABC):
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
+        heard: Heard | None = None,
     ) -> ExecResult:
         self._require_open()
         if problem := unusable(argv):
             return ExecResult("exited", NOT_STARTED, Output(b"", b"", 0), Output(problem.encode(), b"", 0), 0.0)
         before = self._cgroup.oom_kills()
         try:
-            with CommandOutput(log, log_bytes=self._spec.limits.log_bytes) as output:
+            with CommandOutput(log, log_bytes=self._spec.limits.log_bytes, heard=heard) as output:
                 done = self._run(argv, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=env or {}, output=output)
                 oom = self._cgroup.oom_kills() > before
         except SandboxError as error:

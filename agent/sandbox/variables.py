@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agent.sandbox.base import ExecResult, Sandbox
+from agent.sandbox.base import ExecResult, Heard, Sandbox
 
 
 class WithVariables:
@@ -30,9 +30,10 @@ class WithVariables:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
+        heard: Heard | None = None,
     ) -> ExecResult:
         told = self._variables | dict(env or {})
-        return self._inner.exec(argv, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=told, log=log)
+        return self._inner.exec(argv, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=told, log=log, heard=heard)
 
     def read(self, path: str, *, limit: int) -> bytes:
         return self._inner.read(path, limit=limit)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agent.sandbox.base import ExecResult
+from agent.sandbox.base import ExecResult, Heard
 from agent.sandbox.unconfined import UnconfinedSandbox
 
 
@@ -26,7 +26,8 @@ class OneTool:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
+        heard: Heard | None = None,
     ) -> ExecResult:
         self.asked = list(argv)
         command = (self.python, "-I", "-c", self.script)
-        return self.inner.exec(command, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=env, log=log)
+        return self.inner.exec(command, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=env, log=log, heard=heard)

@@ -2,14 +2,15 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from one_tool import OneTool
 
-from agent.judging.tool_runs import NoReport, Rules, run_build, run_inspect, run_judge, run_verify
-from agent.sandbox.base import SandboxSpec
+from agent.judging.tool_runs import NoReport, Rules, run_build, run_inspect, run_judge, run_standby, run_verify
+from agent.sandbox.base import ExecResult, SandboxSpec
 from agent.sandbox.unconfined import open_unconfined
 from agent.tasks.task import Task, text_sha256
 
@@ -46,6 +47,23 @@ def test_the_pristine_text_arrives_on_stdin(tool: Callable[[str], OneTool]) -> N
         "print(json.dumps({'schema_version': 1, 'tool': 'inspect_task', 'status': 'ok', 'summary': {'text': text}}))"
     )
     assert run_inspect(tool(script), TASK, target="cpu", timeout_s=20).summary["text"] == TEXT
+
+
+def test_a_report_is_there_before_its_processes_have_ended(tool: Callable[[str], OneTool]) -> None:
+    report = json.dumps(GOOD | {"evidence": {"much": "x" * 300_000}})
+    script = f"import sys, time; print({json.dumps(report)}, flush=True); time.sleep(2); print('more')"
+    found: list[tuple[float, ExecResult]] = []
+    sandbox = tool(script)
+    run_standby(sandbox, TASK, RULES, awaited=(), reported=lambda result: found.append((time.monotonic(), result)))
+    ((at, result),) = found
+    assert time.monotonic() - at > 1.0
+    assert json.loads(result.stdout.text()) == json.loads(report)
+
+
+def test_nothing_is_reported_of_half_a_line(tool: Callable[[str], OneTool]) -> None:
+    found: list[ExecResult] = []
+    run_standby(tool("print('half of it', end='')"), TASK, RULES, awaited=(), reported=found.append)
+    assert not found
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,14 @@ def test_a_command_that_ignores_its_stdin_ends(sandbox: Sandbox) -> None:
     assert said(shell(sandbox, "exec 0<&-; echo done", stdin=b"x" * (3 * MB))) == "done"
 
 
+def test_stdout_is_heard_while_the_command_goes_on(sandbox: Sandbox) -> None:
+    heard: list[tuple[float, bytes]] = []
+    argv = ["sh", "-c", "echo noise >&2; echo first; sleep 2; echo last"]
+    result = sandbox.exec(argv, timeout_s=20, heard=lambda data: heard.append((time.monotonic(), data)))
+    assert time.monotonic() - heard[0][0] > 1.0
+    assert b"".join(data for _, data in heard) == b"first\nlast\n" == result.stdout.head
+
+
 def test_environment_is_a_fixed_list(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     names = {line.partition("=")[0] for line in said(sandbox.exec(["env"], timeout_s=10)).splitlines()}

@@ -1,6 +1,9 @@
 """Samples of timed batches, and what follows from them: medians, paired ratios, intervals, quietness."""
 
+import contextlib
 import statistics
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -39,6 +42,13 @@ class Times:
     empty_us: list[float] = field(default_factory=list)  # windows of a trusted worker without a batch
     # Microseconds of windows without calls, of a trusted worker; on a GPU their lower quartile comes off every window.
     protocol_us: list[float] = field(default_factory=list)
+    spent_s: dict[str, float] = field(default_factory=dict)  # of all rounds: where a judgement's own time goes
+
+    @contextlib.contextmanager
+    def spending(self, what: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.spent_s[what] = self.spent_s.get(what, 0.0) + time.perf_counter() - started
 
     def quiet(self) -> list[int]:
         """Rounds in which nobody waited for a CPU; all rounds where too few are quiet."""
@@ -105,6 +115,7 @@ def report(times: Times) -> dict[str, Any]:
     return {
         "calls_per_batch": times.calls,
         "order": " ".join(times.order[1:]),
+        "spent_s": {name: round(seconds, 3) for name, seconds in times.spent_s.items()},
         "rounds_us": {name: [round(sample.us, 3) for sample in side] for name, side in times.samples.items()},
         "cpu_us": {name: [round(sample.cpu_us, 3) for sample in side] for name, side in times.samples.items()},
         "reply_us": {name: [round(sample.reply_us, 3) for sample in side] for name, side in times.samples.items()},

@@ -188,8 +188,10 @@ def play_round(
     look: Look | None = None,
 ) -> None:
     """The same fresh inputs and weights on every side, in an order that turns round; outputs are compared."""
-    batch = challenge.draw(trial.oracle, seeds=trial.seeds.many("timed", number, times.calls), timeout_s=ORACLE_LIMIT_S)
-    nudge(state)
+    seeds = trial.seeds.many("timed", number, times.calls)
+    with times.spending("draw"):
+        batch = challenge.draw(trial.oracle, seeds=seeds, timeout_s=ORACLE_LIMIT_S)
+        nudge(state)
     on_gpu = trial.target == "cuda"
     order = list(sides)
     if number % 2:
@@ -206,21 +208,23 @@ def play_round(
         if on_gpu:  # where nothing may be left between the writing of inputs and the clock
             quota.pause()
         watch = on_device.Watch(trial, worker, turn=name)
-        placed = challenge.place(
-            worker,
-            batch,
-            perturb=on_device.FRESH if on_gpu else 0,
-            weights=in_place,
-            outputs=trial.spec,
-            at_rest=watch.at_rest,
-        )
-        watch.check()
+        with times.spending("place"):
+            placed = challenge.place(
+                worker,
+                batch,
+                perturb=on_device.FRESH if on_gpu else 0,
+                weights=in_place,
+                outputs=trial.spec,
+                at_rest=watch.at_rest,
+            )
+            watch.check()
         limit = 10.0 + 100 * LONGEST_BATCH_S
         if not on_gpu:
             quota.pause()
-        answers[name] = challenge.run(
-            worker, batch, placed, timeout_s=limit, look=look if name == "submission" else None
-        )
+        with times.spending("run"):
+            answers[name] = challenge.run(
+                worker, batch, placed, timeout_s=limit, look=look if name == "submission" else None
+            )
         if record:
             times.samples[name].append(_sample(answers[name], times.calls))
         if name == "compile":
@@ -229,7 +233,7 @@ def play_round(
         if name == "submission":
             challenge.sweep(trial.nursery, trusted=trial.trusted)
             compare.check_structure(answers[name].spec, expected=trial.spec)
-        with challenge.still(worker):
+        with times.spending("read"), challenge.still(worker):
             outputs[name] = {index: challenge.read_outputs(worker, answers[name], index) for index in chosen}
             if name == "submission":
                 changed = {index: challenge.input_changed(worker, batch, answers[name], index) for index in chosen[:2]}
@@ -240,10 +244,12 @@ def play_round(
                 }
                 challenge.overwrite_outputs(worker, answers[name])
         if name == "eager" and on_gpu and record:
-            times.protocol_us += on_device.protocol_us(trial, worker, batch, answers[name].window.wall_ns / 1e3)
+            with times.spending("protocol"):
+                times.protocol_us += on_device.protocol_us(trial, worker, batch, answers[name].window.wall_ns / 1e3)
     for index, found in changed.items():
         correctness.check_inputs(found, untouched[index])
-    _compare(trial, batch, state, answers, outputs, chosen)
+    with times.spending("compare"):
+        _compare(trial, batch, state, answers, outputs, chosen)
     times.compared += len(chosen)
     times.order.append("".join(name[0] for name in order))
 
