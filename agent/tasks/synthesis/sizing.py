@@ -3,7 +3,8 @@
 Times are never used to choose sizes directly: they differ from run to run, and the same seed must give the same file.
 The model is coarse (a factor of three is usual); the band of 1 to 100 ms forgives that, and candidates outside of it
 are tried once more with other sizes. Constants: cpu measured on two cores of a virtual Xeon with AVX-512; h200 from
-data sheets (4.8 TB/s, 67 TFLOP/s float32), at the shares that eager torch reaches. Memory is bounded as well.
+data sheets (4.8 TB/s, 67 TFLOP/s float32), at the shares that eager torch reaches. Memory is bounded as well: on a CPU
+to what a judge can hold several times over in a sandbox of 8 GB (168 MB of values could be judged there, 180 not).
 """
 
 import math
@@ -36,7 +37,7 @@ class Device:
 
 
 DEVICES: Final = {
-    "cpu": Device("cpu", 2, 10e9, 70e9, 50e9, 10e-6, 7.0, 1 << 30, 1, 1),
+    "cpu": Device("cpu", 2, 10e9, 70e9, 50e9, 10e-6, 7.0, 128 << 20, 1, 1),
     "cuda": Device("h200", 0, 3.6e12, 40e12, 20e12, 8e-6, 3.0, 12 << 30, 4, 2),
 }
 
