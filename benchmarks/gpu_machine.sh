@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # One machine with an NVIDIA GPU from end to end, in steps; prints the figures last.
 #   benchmarks/gpu_machine.sh [STEP…]      steps: doctor edit published examples bench inspect faults baselines figures times corpus
-#                                          builtin
+#                                          builtin judged
 #                                          (default: doctor edit cuda triton bench; cuda and triton are one example each)
 # A step that ended well is not done again (FORCE=1: it is); each has a time limit of its own. Results and logs lie in $WORK
 # (default gpu-machine/, kept between calls), and a copy of what is worth keeping in $OUT, where that is set.
 # In Docker: GPU_ENV="NAME=VALUE …" (the container gets the machine's own /usr, /opt and /etc on top of the bare image GPU_IMAGE,
 # and these variables), or an image that was built (agent image build --cuda). Without: SANDBOX=none.
 # Also: TARGET=cpu tries the script itself · KERNELBENCH=DIR and CUDA_AGENT=DIR are checkouts for baselines and published
-# · RUNS=40 and FIGURES_S=24 of figures · TIMES_S=200 and TASKS=FILE of times · LEVELS=1,2,3 and BASELINES_S=400 of baselines · EDITS=3 repeats of edit and published.
+# · EVERY=4 and JUDGED_S=400 of judged · RUNS=40 and FIGURES_S=24 of figures · TIMES_S=200 and TASKS=FILE of times · LEVELS=1,2,3 and BASELINES_S=400 of baselines · EDITS=3 repeats of edit and published.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 WORK=${WORK:-$PWD/gpu-machine}
@@ -75,8 +75,8 @@ optimized() { # EXAMPLE: its hand-written turns replayed and judged, recorded be
 keep_runs() { # of every example's last run what ships with it: $WORK/kept/EXAMPLE/run goes to examples/EXAMPLE/run
   local verdict run kept
   for verdict in "$WORK"/runs/*/*/verdict.json; do
-    [ -e "$verdict" ] || continue
     run=$(dirname "$verdict")
+    [ -e "$run/report.md" ] || continue # nothing was judged
     kept=$WORK/kept/$(basename "$(dirname "$run")")/run
     rm -rf "$kept" && mkdir -p "$kept"
     for part in config.json events.jsonl report.md task.json verdict.json best logs; do cp -r "$run/$part" "$kept/"; done
@@ -153,6 +153,8 @@ for name in "$@"; do
       --budget-s "${BASELINES_S:-400}" ${LIMIT:+--limit "$LIMIT"} --workers "$(($(nproc) * 5 / 4))" -o "$WORK/kernelbench" --config "$CONFIG" ;;
     figures) step figures 590 "$PY" benchmarks/judge_figures.py --target "$TARGET" --runs "${RUNS:-40}" --budget-s "${FIGURES_S:-24}" --json "$WORK/figures.json" ;;
     times) step times $((${TIMES_S:-200} + 100)) timed_tasks ;;
+    judged) step judged 590 "$PY" benchmarks/tasks_judged.py "${TASKS:-examples/tasks/$TARGET.jsonl}" --target "$TARGET" --sandbox none \
+      --every "${EVERY:-4}" --warm "$(($(nproc) * 3 / 4))" --budget-s 2 --limit-s "${JUDGED_S:-400}" --out "$WORK/judged.jsonl" ;;
     corpus) step corpus 590 "$PY" -m tests.corpus.run --target "$TARGET" --quick --jobs "${JOBS:-1}" --budget-s 4 --cache "$WORK/corpus-cache" --json "$WORK/corpus.jsonl" --resume ;;
     builtin)
       read -ra arguments <<<"${BUILTIN:-}" # names of tasks, or their beginnings; all 40 take longer than a step may

@@ -29,6 +29,7 @@ def main() -> int:
         *faults(work),
         *itself(work),
         *corpus(work),
+        *judged(work),
         *baselines(work),
     ]
     print("| what | measured | aim |\n| --- | --- | --- |")
@@ -130,6 +131,14 @@ def itself(work: Path) -> Iterator[Row]:
                 f"{within} of {len(found)} within 1 %, furthest {furthest:.2%}",
                 "within 1 %",
             )
+
+
+def judged(work: Path) -> Iterator[Row]:
+    """Tasks of a set judged with their own eager model."""
+    path = work / "judged.log"
+    lines = path.read_text(errors="replace").strip().splitlines() if path.is_file() else []
+    for line in lines[-2:]:
+        yield "tasks with their own model", " ".join(line.split())[:200].replace("|", "/"), ""
 
 
 def corpus(work: Path) -> Iterator[Row]:

@@ -9,7 +9,7 @@ from referee import launch, options, session
 
 
 def main() -> int:
-    asked = options.read_options("judge", budget_s=24.0)
+    asked = options.read_options("judge", budget_s=options.JUDGE_S)
     launch.harden_referee()
     # The workers' template imports torch while this process does the same below.
     sitting = session.Session(asked, fresh_build=True)

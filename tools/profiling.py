@@ -11,7 +11,7 @@ from referee import launch, options, session
 
 
 def main() -> int:
-    asked = options.read_options("profiling", budget_s=12.0)
+    asked = options.read_options("profiling", budget_s=options.PROFILE_S)
     launch.harden_referee()
     # The workers' template imports torch while this process does the same below.
     sitting = session.Session(asked, fresh_build=False)

@@ -1,8 +1,9 @@
-"""Verifies or times a submission that is not there yet: `python -I standby.py --workspace DIR --target cpu
+"""Verifies, times or judges a submission that is not there yet: `python -I standby.py --workspace DIR --target cpu
 --signals DIR --await submission < {"model_py": …}`.
 
 Everything that the submission has no part in is done before it comes. The file `submission` in the folder of signals
-says which of the two is wanted; the report is that of verify.py or profiling.py.
+says which of the three is wanted; the report is that of verify.py, profiling.py or judge.py, and the work is the same:
+a judgement builds everything anew in a folder of its own.
 """
 
 import sys
@@ -14,7 +15,7 @@ from referee import launch, options, session
 
 
 def main() -> int:
-    asked = options.read_options("standby", budget_s=12.0)
+    asked = options.read_options("standby", budget_s=options.PROFILE_S)
     launch.harden_referee()
     # The workers' template imports torch while this process does the same below.
     sitting = session.Session(asked, fresh_build=False)
@@ -23,8 +24,8 @@ def main() -> int:
     stdout = report.take_stdout()
     try:
         findings = examine.examine(asked, sitting, timed=True, budget_s=asked.budget_s)
-        tell = report.profile_report if findings.timed else report.verify_report
-        report.write(stdout, tell(asked, findings))
+        told = {"judge": report.verdict, "verify": report.verify_report}.get(findings.wanted, report.profile_report)
+        report.write(stdout, told(asked, findings))
     finally:
         sitting.close()
     return 0

@@ -1,7 +1,9 @@
 """The host side of the judge: a fresh sandbox, the submission read-only in it, the referee's report out of it.
 
 Covers: nothing of the episode's sandbox (processes, caches, /tmp) reaches the judgement; the submission is a clean copy
-made by the host, the task text is the pristine one. Not covered here: what the referee checks; see tools/judge.py.
+made by the host, the task text is the pristine one. A sandbox that stood by is as fresh: it is opened for one
+submission and entered by no command; the folder of builds that it shares with the episode's is not used. Not covered
+here: what the referee checks; see tools/judge.py.
 """
 
 import tempfile
@@ -9,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from agent.config import Config
 from agent.errors import JudgeError, SandboxError
@@ -29,6 +32,20 @@ Lease = Callable[[], AbstractContextManager[Mapping[str, str] | None]]
 """Holds a device while it is entered; gives the variables that say which GPU it is."""
 
 
+class Standing(Protocol):
+    """Judges one workspace folder in a sandbox that was opened ahead; None where it cannot, for whatever reason."""
+
+    def __call__(
+        self,
+        workspace: Path,
+        variables: Mapping[str, str],
+        *,
+        timeout_s: float,
+        log: Path | None,
+        opened: Opened | None,
+    ) -> Verdict | None: ...
+
+
 def judge_submission(
     config: Config,
     task: Task,
@@ -37,10 +54,13 @@ def judge_submission(
     log: Path | None = None,
     opened: Opened | None = None,
     lease: Lease = nullcontext,
+    standing: Standing | None = None,
 ) -> Verdict:
     """The verdict on a workspace folder or a single model_new.py.
 
     `lease` is entered when the device is needed: a GPU once the submission is built, all cores before that.
+
+    `standing` judges in a sandbox that was opened ahead. Only what it accepts counts; everything else is judged again.
 
     Infrastructure trouble is tried once more; then JudgeError (or SandboxError): nothing is known about the submission.
     """
@@ -52,6 +72,8 @@ def judge_submission(
         cache = warm(config, task, opened=opened)
         rules = Rules.of(config.judge, target=resolve_target(config.judge))
         case = _Case(config, task, rules, workspace, cache, log, opened, lease)
+        if standing is not None and (verdict := _by_standing(case, standing)) is not None:
+            return verdict
         try:
             verdict = _judge_once(case)
             if not is_trouble(verdict):
@@ -113,6 +135,18 @@ class _Case:
             log=self.log,
             awaits_device=awaits_device,
         )
+
+
+def _by_standing(case: _Case, standing: Standing) -> Verdict | None:
+    with case.lease() as variables:
+        limit_s = case.config.limits.judge_timeout_s
+        verdict = standing(case.workspace, variables or {}, timeout_s=limit_s, log=case.log, opened=case.opened)
+        if verdict is None or verdict.verdict != "accepted":
+            return None
+        if case.rules.target == "cpu" or not case.config.judge.memcheck:
+            return verdict
+        with case.sandbox() as sandbox:
+            return look_again(WithVariables(sandbox, variables or {}), case.task, verdict, log=case.log)
 
 
 def _judge_once(case: _Case) -> Verdict:

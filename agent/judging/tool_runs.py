@@ -128,6 +128,7 @@ def run_standby(
     rules: Rules,
     *,
     awaited: Sequence[str],
+    reward: Literal["interval", "paper"] = "interval",
     log: Path | None = None,
     reported: Callable[[ExecResult], None] = lambda result: None,
 ) -> ExecResult:
@@ -135,7 +136,7 @@ def run_standby(
 
     `reported` gets it once it is there: on a GPU the processes take most of a second to end.
     """
-    flags = ("--workspace", HANDED, *rules.flags, "--cache", CACHE, "--signals", SIGNALS)
+    flags = ("--workspace", HANDED, *rules.flags, "--reward", reward, "--cache", CACHE, "--signals", SIGNALS)
     waits = [flag for name in awaited for flag in ("--await", name)]
     argv = (sandbox.python, "-I", f"{TOOLS}/standby.py", *flags, *waits)
     return sandbox.exec(argv, timeout_s=LIFE_S, stdin=_stdin(task), log=log, heard=_Line(reported).heard)

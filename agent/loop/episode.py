@@ -16,6 +16,7 @@ from agent.backends.base import Backend
 from agent.config import Config
 from agent.errors import AgentError, BackendError, ConfigError, RecordError
 from agent.judging.cache import inspect, warm
+from agent.judging.judge import Standing
 from agent.judging.objects import keep_objects
 from agent.judging.sandboxes import Opened, episode_spec
 from agent.judging.target import resolve_target
@@ -132,6 +133,7 @@ class Episode:
         self.seed: Seed | None = None
         self.rules = Rules.of(config.judge, target=resolve_target(config.judge))
         self._held, self._sandboxes = contextlib.ExitStack(), contextlib.ExitStack()
+        self._kept: Reserve | None = None
 
     def __enter__(self) -> Self:
         """Raises RecordError where another process holds the run, or where it cannot be read or written."""
@@ -188,7 +190,7 @@ class Episode:
         self.seed = keep_seed(self.folder, seed if self.log.ledger.started is None else None)
         self._pin()
         cache = self._ready_cache()
-        reserve = self._reserve(cache)
+        self._kept = reserve = self._reserve(cache)
         sandbox = self._open_sandbox(cache, reserve)
         self._sandboxes.callback(sandbox.close)
         return Session(
@@ -233,13 +235,18 @@ class Episode:
 
         Raises `error` where it is the BackendError that kept the model from being asked even once.
         """
-        self.close_sandbox()
-        if stop is None:
-            return self.left()
-        if isinstance(error, BackendError) and not self.log.ledger.turns:
-            self._end(stop, Judgement(), None)
-            raise error
-        return self._judge(stop)
+        with contextlib.ExitStack() as stack:
+            standing = self._kept.take() if stop is not None and self._kept is not None else None
+            if standing is not None:
+                stack.callback(standing.join)
+                stack.callback(standing.close)
+            self.close_sandbox()
+            if stop is None:
+                return self.left()
+            if isinstance(error, BackendError) and not self.log.ledger.turns:
+                self._end(stop, Judgement(), None)
+                raise error
+            return self._judge(stop, standing.judge if standing else None)
 
     def _pin(self) -> None:
         sandbox = pinned(self.config.sandbox, target=self.rules.target)
@@ -284,7 +291,7 @@ class Episode:
         )
         return open_sandbox(self.config.sandbox, spec, target=self.rules.target)
 
-    def _judge(self, stop: Stop) -> EpisodeResult:
+    def _judge(self, stop: Stop, standing: Standing | None = None) -> EpisodeResult:
         self._status("judging", "best and final submission")
         try:
             judgement = judge_run(
@@ -295,6 +302,7 @@ class Episode:
                 disk_full=stop.reason is StopReason.DISK_FULL,
                 leave=self._quitting,
                 lease=self._leased,
+                standing=standing,
             )
         except Interrupted:
             return self.left()

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from agent.config import Config
 from agent.errors import JudgeError, RecordError, SandboxError
-from agent.judging.judge import Lease, judge_submission
+from agent.judging.judge import Lease, Standing, judge_submission
 from agent.judging.reports import Verdict
 from agent.loop.keeping import submission_sha256
 from agent.loop.ledger import Ledger
@@ -50,8 +50,11 @@ def judge_run(
     disk_full: bool,
     leave: Callable[[], bool],
     lease: Lease = nullcontext,
+    standing: Standing | None = None,
 ) -> Judgement:
     """Judge best and final, once where they are the same; verdicts that the log holds already are taken from there.
+
+    `standing` is asked first, for the best submission, which was verified before: only what it accepts counts.
 
     `lease` is held while something is really timed, not for a workspace that holds no submission; the thread that
     judges enters it.
@@ -68,7 +71,8 @@ def judge_run(
             if sha256 not in known:
                 tool_log = None if disk_full else folder.logs / f"judge-{subject}.log"
                 held = lease if sha256 != NOTHING else nullcontext
-                known[sha256] = _judge(config, task, path, tool_log, leave, held)
+                asked = standing if subject == "best" else None
+                known[sha256] = _judge(config, task, path, tool_log, leave, held, asked)
         except (JudgeError, SandboxError, OSError) as error:
             judgement.errors.append(f"{subject}: {error}")
             judgement.full |= means_full_disk(error)
@@ -109,9 +113,10 @@ def _judge(
     log: Path | None,
     leave: Callable[[], bool],
     lease: Lease,
+    standing: Standing | None,
 ) -> Verdict:
     return wait_for_sandboxes(
-        lambda opened: judge_submission(config, task, path, log=log, opened=opened, lease=lease),
+        lambda opened: judge_submission(config, task, path, log=log, opened=opened, lease=lease, standing=standing),
         leave=leave,
     )
 

@@ -2,9 +2,10 @@
 
 Covers: it runs in a fresh sandbox of its own, which no command of the model enters, and serves one submission, which
 the host copies into it; its seeds are drawn after that. Trouble of any kind gives no report: the action then runs as it
-would without it, so that nothing is scored that a cold run would not score. It never gives a verdict. Not covered: the
-folder of builds is shared with the episode's sandbox, whose commands may write there, as they may where verify and
-profile run without this. What is checked is the copy that a judge would get: model_new.py and kernels/.
+would without it, so that nothing is scored that a cold run would not score. A verdict counts only where it accepts;
+whatever else it says is judged again by a cold judge. Not covered: the folder of builds is shared with the episode's
+sandbox, whose commands may write there, as they may where verify and profile run without this; a judgement does not
+use it. What is checked is the copy that a judge would get: model_new.py and kernels/.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from typing import Final, Literal
 from agent.config import Config
 from agent.errors import AgentError
 from agent.judging.ahead import POLL_S, Ahead, Signals
-from agent.judging.reports import ProfileReport, VerifyReport
+from agent.judging.reports import ProfileReport, Verdict, VerifyReport
 from agent.judging.sandboxes import Opened, standing_sandbox
 from agent.judging.submission import prepare_workspace
 from agent.judging.tool_runs import NoReport, Rules, Target, parse_report, run_standby
@@ -82,6 +83,29 @@ class Standby:
         """The report on a workspace folder; `variables` say which GPU is held. Raises NotStanding, NoReport (as a tool
         that ran out of time or memory does).
         """
+        return _report(wanted, self._served(wanted, submission, variables, timeout_s, log), timeout_s)
+
+    def judge(
+        self,
+        workspace: Path,
+        variables: Mapping[str, str],
+        *,
+        timeout_s: float,
+        log: Path | None,
+        opened: Opened | None,
+    ) -> Verdict | None:
+        """As tools/judge.py would, or None; see agent.judging.judge.Standing."""
+        if opened is not None and self._sandbox is not None:
+            opened(self._sandbox)
+        try:
+            result = self._served("judge", workspace, variables, timeout_s, log)
+            return parse_report("judge", result, Verdict, timeout_s)
+        except (NotStanding, NoReport):
+            return None
+
+    def _served(
+        self, wanted: str, submission: Path, variables: Mapping[str, str], timeout_s: float, log: Path | None
+    ) -> ExecResult:
         if not self.stands:
             raise NotStanding
         self._taken = True
@@ -96,7 +120,7 @@ class Standby:
         except (AgentError, SnapshotError, OSError) as error:
             raise NotStanding from error
         self._keep_log(log)
-        return _report(wanted, result, timeout_s)
+        return result
 
     def close(self) -> None:
         """At once; `join` waits until nothing of it is left."""
@@ -124,7 +148,12 @@ class Standby:
                 mounts=(self.signals.mount,),
                 opened=self._opened,
             ) as sandbox:
-                tell(run_standby(sandbox, self._task, self._rules, awaited=awaited, log=self._log, reported=tell))
+                reward = self._config.judge.reward
+                tell(
+                    run_standby(
+                        sandbox, self._task, self._rules, awaited=awaited, reward=reward, log=self._log, reported=tell
+                    )
+                )
             self._released.wait(CLOSING_S)  # the log is still to be copied
         finally:
             remove_tree(self._folder)
@@ -154,9 +183,10 @@ class Standby:
         elif dict(self._told) != dict(variables):
             raise OSError("it was prepared on another GPU")
 
-    def _keep_log(self, log: Path) -> None:
-        with contextlib.suppress(OSError):
-            shutil.copyfile(self._log, log)
+    def _keep_log(self, log: Path | None) -> None:
+        if log is not None:
+            with contextlib.suppress(OSError):
+                shutil.copyfile(self._log, log)
         self._released.set()
 
 
@@ -241,6 +271,15 @@ class Reserve:
             return None
         finally:
             self._drop()
+
+    def take(self) -> Standby | None:
+        """The tool that stands by, for the judge; whoever takes it closes it."""
+        current = self._current
+        if current is None or not current.stands:
+            return None
+        self._current = None
+        self._drop()
+        return current
 
     def best_changed(self) -> None:
         """The judge will build what is the best now: slow sources are compiled for it, unless some are already."""

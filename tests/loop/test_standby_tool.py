@@ -14,7 +14,8 @@ from stand_ins import Turns, call, reply
 
 from agent.config import Config, load_config
 from agent.judging.cache import warm
-from agent.judging.reports import ProfileReport, VerifyReport
+from agent.judging.judge import judge_submission
+from agent.judging.reports import ProfileReport, Verdict, VerifyReport
 from agent.judging.tool_runs import NoReport, Rules
 from agent.loop.control import Controls, SilentListener
 from agent.loop.episode import Episode
@@ -29,6 +30,32 @@ from agent.trajectory.reader import read_events
 
 TASK = load_task(Path(__file__).parent / "gelu" / "model.py")
 GOOD = TASK.text.split("def get_inputs")[0].replace("class Model", "class ModelNew")
+KERNEL = """#include "../launcher.h"
+#include <cmath>
+static void gelu_add(const float* a, const float* r, float* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float x = a[i];
+    y[i] = 0.5f * x * (1.0f + std::tanh(0.7978845608f * (x + 0.044715f * x * x * x))) + r[i];
+  }
+}
+REGISTER_LAUNCHER(gelu_add);
+"""
+USES_KERNEL = """import torch
+import torch.nn as nn
+
+import cpu_extension
+
+
+class ModelNew(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(dim))
+
+    def forward(self, x, r):
+        y = torch.empty_like(x)
+        cpu_extension.gelu_add(x + self.bias, r, y, x.numel())
+        return y
+"""
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.torch]
 Make = Callable[..., Reserve]
 
@@ -189,6 +216,94 @@ def test_nothing_stands_by_before_tools_are_used_nor_without_memory(
     monkeypatch.setattr("agent.loop.standby.LEAST_MEMORY_BYTES", 1 << 60)
     reserve.prepare()
     assert reserve._current is None
+
+
+def judged(config: Config, reserve: Reserve, workspace: Path) -> tuple[Verdict, Standby]:
+    standby = reserve.take()
+    assert standby is not None
+    try:
+        return judge_submission(config, TASK, workspace, standing=standby.judge), standby
+    finally:
+        standby.close()
+        standby.join()
+
+
+def test_a_judge_that_stood_by_accepts_what_a_cold_one_does(config: Config, make: Make, tmp_path: Path) -> None:
+    reserve = make()
+    prepared(reserve)
+    (tmp_path / "workspace/model_new.py").write_text(GOOD)
+    verdict, standby = judged(config, reserve, tmp_path / "workspace")
+    assert (verdict.verdict, verdict.policy, verdict.reasons) == ("accepted", "open", ())
+    assert verdict.reward in (1, 2, 3) and verdict.speedup is not None
+    assert verdict.evidence["marks_s"]["oracle"] < verdict.evidence["marks_s"]["awaited"]
+    assert reserve.take() is None and standby.is_gone
+    reserve.close()
+    assert not processes(str(tmp_path))
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_what_it_does_not_accept_a_cold_judge_decides(config: Config, make: Make, tmp_path: Path) -> None:
+    reserve = make()
+    prepared(reserve)
+    (tmp_path / "workspace/model_new.py").write_text("class ModelNew:\n    pass\n")
+    verdict, _ = judged(config, reserve, tmp_path / "workspace")
+    assert verdict.verdict == "rejected" and verdict.reasons[0].code.startswith("load.")
+    assert "awaited" not in verdict.evidence["marks_s"]  # a sandbox of its own
+
+
+def test_a_judge_that_was_killed_is_replaced(config: Config, make: Make, tmp_path: Path) -> None:
+    reserve = make()
+    prepared(reserve)
+    (tmp_path / "workspace/model_new.py").write_text(GOOD)
+    standby = reserve.take()
+    assert standby is not None
+    for pid in processes(str(tmp_path)):
+        os.kill(pid, signal.SIGKILL)
+    verdict = judge_submission(config, TASK, tmp_path / "workspace", standing=standby.judge)
+    standby.close()
+    standby.join()
+    assert verdict.verdict == "accepted" and "awaited" not in verdict.evidence["marks_s"]
+
+
+def test_a_judgement_builds_anew_whatever_lies_in_the_folder_of_builds(
+    config: Config, make: Make, tmp_path: Path
+) -> None:
+    """Its sandbox shares that folder with the episode's, whose commands may write there."""
+    reserve = make()
+    prepared(reserve)
+    kernels = tmp_path / "workspace/kernels"
+    kernels.mkdir()
+    (kernels / "gelu_add.cpp").write_text(KERNEL)
+    (tmp_path / "workspace/model_new.py").write_text(USES_KERNEL)
+    report = served(reserve, "verify", tmp_path)
+    assert report is not None and report.status == "verified", report
+    modules = list(reserve.builds.rglob("*.so"))
+    assert modules
+    for module in modules:
+        module.chmod(0o666)
+        module.write_bytes(b"not a library")
+    prepared(reserve)
+    verdict, _ = judged(config, reserve, tmp_path / "workspace")
+    assert verdict.verdict == "accepted" and "awaited" in verdict.evidence["marks_s"]
+
+
+def test_an_episode_is_judged_by_what_stood_by(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.loop.standby.LEAST_MEMORY_BYTES", 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    (tmp_path / "scratch").mkdir()
+    turns = Turns(
+        reply(call("write_file", path="model_new.py", content=GOOD)),
+        reply(call("compile")),
+        reply(call("verify")),
+        reply(call("submit", summary="")),
+    )
+    folder = RunFolder.create(tmp_path / "runs", TASK, config)
+    with Episode(config, TASK, folder, backend=turns, listener=SilentListener(), controls=Controls()) as episode:
+        result = episode.run(None)
+    assert result.best is not None and result.best.verdict == "accepted"
+    assert "awaited" in result.best.evidence["marks_s"]
+    assert not processes(str(tmp_path))
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_an_episode_checks_with_what_stood_by_while_its_model_thought(

@@ -28,7 +28,7 @@ from referee import (
 from referee.controls import Controls
 from referee.correctness import Round, Trial
 from referee.launch import Worker, WorkerFailure
-from referee.options import Options
+from referee.options import JUDGE_S, Options
 from referee.outcome import Rejected, Unjudgeable, blame
 from referee.seeds import Seeds
 from referee.session import Session
@@ -44,6 +44,7 @@ class Findings:
     reasons: list[dict[str, str]] = field(default_factory=list)
     status: str = "error"  # passed, rejected, error
     timed: bool = False
+    wanted: str = ""  # what an awaited submission was handed over for
     correct: bool | None = None
     times: samples.Times | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
@@ -56,7 +57,8 @@ class Findings:
 def examine(options: Options, session: Session, *, timed: bool, budget_s: float) -> Findings:
     """Run all stages; nothing that happens leaves here as an exception.
 
-    Where the submission is awaited, its signal may ask for less than `timed`: to be verified only.
+    Where the submission is awaited, its signal may ask for less than `timed`, to be verified only, or for more: to be
+    judged, from a build of its own and for longer.
     """
     # One thread: parallel regions in this process would only wait for the workers' and slow them down.
     torch.set_num_threads(1)
@@ -71,7 +73,10 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
         about = machine.Asked(options.target)
         ground = _prepare(options, session, timed=timed)
         if "submission" in options.awaited:
-            timed = session.await_submission() != "verify" and timed
+            findings.wanted = session.await_submission()
+            timed = findings.wanted != "verify" and timed
+            if findings.wanted == "judge":
+                session.fresh_build, budget_s = True, max(budget_s, JUDGE_S)
             started = time.monotonic()
             if not timed:
                 session.drop_primer()  # before the build, whose compilers would be taken for the primer's

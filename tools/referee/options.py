@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TEXT_LIMIT = 8 << 20
+PROFILE_S = 12.0
+JUDGE_S = 24.0
 
 
 @dataclass(frozen=True)

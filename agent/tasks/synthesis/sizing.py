@@ -66,12 +66,13 @@ def size(composition: Composition, device: Device, *, factor: float = 1.0) -> Si
         if one > 3 * aim:
             continue
         batch = next((batch for batch in NICE if estimate_ms(grown, batch, device) >= 0.75 * aim), NICE[-1])
+        weights = _weight_bytes(grown)
         total = _bytes(grown, batch)
-        while total > device.memory_bytes and batch > 1:
+        while total + weights > device.memory_bytes and batch > 1:
             batch = NICE[NICE.index(batch) - 1]
             total = _bytes(grown, batch)
         found = estimate_ms(grown, batch, device)
-        if total <= device.memory_bytes and found > 0.25 * aim:
+        if total + weights <= device.memory_bytes and found > 0.25 * aim:
             return Sized(grown, batch, round(found, 3), total)
     return None
 
@@ -144,3 +145,14 @@ def least_bytes(sized: Sized) -> int:
 
 def _bytes(composition: Composition, batch: int) -> int:
     return ITEM_BYTES * sum(math.prod(shape) for shape in composition.values(batch))
+
+
+def _weight_bytes(composition: Composition) -> int:
+    """Of products with weights, about: each weight is multiplied once for each row. 0.5 GB in a bilinear layer."""
+    values = composition.values(1)
+    elements = 0.0
+    for node in composition.nodes:
+        given = values[node.first]
+        if node.operator.weights and node.operator.family != "convolution":
+            elements += shapes.flops(node.operator, given, node.picks) / 2 / max(1, math.prod(given[:-1]))
+    return round(ITEM_BYTES * elements)
