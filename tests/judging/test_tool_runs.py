@@ -51,7 +51,10 @@ def test_the_pristine_text_arrives_on_stdin(tool: Callable[[str], OneTool]) -> N
 
 def test_a_report_is_there_before_its_processes_have_ended(tool: Callable[[str], OneTool]) -> None:
     report = json.dumps(GOOD | {"evidence": {"much": "x" * 300_000}})
-    script = f"import sys, time; print({json.dumps(report)}, flush=True); time.sleep(2); print('more')"
+    script = (
+        f"import json, time; report = {GOOD} | {{'evidence': {{'much': 'x' * 300_000}}}}\n"
+        "print(json.dumps(report), flush=True); time.sleep(2); print('more')"
+    )
     found: list[tuple[float, ExecResult]] = []
     sandbox = tool(script)
     run_standby(sandbox, TASK, RULES, awaited=(), reported=lambda result: found.append((time.monotonic(), result)))
