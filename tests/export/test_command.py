@@ -20,10 +20,10 @@ def test_the_examples_become_a_data_set(tmp_path: Path, capsys: pytest.CaptureFi
     arguments = [EXAMPLES, "--format", "openai", "--filter", "reward >= 3", "--paper-filters", "all", "-o", str(out)]
     assert main(["export", *arguments]) == 0
     said = capsys.readouterr()
-    assert "4  runs found" in said.out
-    assert "3  filter: reward >= 3  (-1)" in said.out
-    assert "3 rows from 3 runs of 3 tasks" in said.out
-    assert len(lines_of(out / "train.jsonl")) == 3
+    assert "5  runs found" in said.out
+    assert "4  filter: reward >= 3  (-1)" in said.out
+    assert "4 rows from 4 runs of 4 tasks" in said.out
+    assert len(lines_of(out / "train.jsonl")) == 4
     assert main(["export", *arguments]) == 2
     assert "is not empty" in capsys.readouterr().err
     assert main(["export", *arguments, "--overwrite"]) == 0
@@ -32,7 +32,7 @@ def test_the_examples_become_a_data_set(tmp_path: Path, capsys: pytest.CaptureFi
 def test_json_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", EXAMPLES, "--format", "trl-sft", "-o", str(tmp_path / "out"), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert (data["rows"], data["runs"], data["tasks"]) == (4, 4, 4)
+    assert (data["rows"], data["runs"], data["tasks"]) == (5, 5, 5)
     assert [file["path"] for file in data["files"]] == ["train.jsonl"]
 
 

@@ -13,7 +13,7 @@ from agent.backends.base import Message, Reply, ToolCall, ToolSchema, Usage
 from agent.backends.replay import ScriptEnd
 from agent.backends.sanitize import dump_object
 from agent.errors import SandboxError
-from agent.sandbox.base import ExecResult, Output
+from agent.sandbox.base import ExecResult, Heard, Output
 from agent.sandbox.environment import QUIET
 
 Turn = Reply | Exception | Callable[[Sequence[Message]], Reply]
@@ -42,6 +42,7 @@ class LocalSandbox:
         stdin: bytes | None = None,
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
+        heard: Heard | None = None,
     ) -> ExecResult:
         if self.closed:
             raise SandboxError("the sandbox was closed")
@@ -66,6 +67,8 @@ class LocalSandbox:
                 timed_out = True
         if self.closed:
             raise SandboxError("the sandbox was closed")
+        if heard is not None:
+            heard(out)
         if log is not None:
             log.write_bytes(out + err)
         code = 124 if timed_out else process.returncode
