@@ -28,8 +28,8 @@ def main() -> int:
         *inspected(work),
         *faults(work),
         *itself(work),
-        *corpus(work),
-        *judged(work),
+        *last_lines(work / "corpus.log", "corpus", 3),
+        *last_lines(work / "judged.log", "tasks with their own model", 2),
         *baselines(work),
     ]
     print("| what | measured | aim |\n| --- | --- | --- |")
@@ -133,19 +133,10 @@ def itself(work: Path) -> Iterator[Row]:
             )
 
 
-def judged(work: Path) -> Iterator[Row]:
-    """Tasks of a set judged with their own eager model."""
-    path = work / "judged.log"
-    lines = path.read_text(errors="replace").strip().splitlines() if path.is_file() else []
-    for line in lines[-2:]:
-        yield "tasks with their own model", " ".join(line.split())[:200].replace("|", "/"), ""
-
-
-def corpus(work: Path) -> Iterator[Row]:
-    path = work / "corpus.log"
-    lines = path.read_text(errors="replace").strip().splitlines() if path.is_file() else []
-    for line in lines[-3:]:
-        yield "corpus", " ".join(line.split())[:200].replace("|", "/"), ""
+def last_lines(log: Path, what: str, count: int) -> Iterator[Row]:
+    lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+    for line in lines[-count:]:
+        yield what, " ".join(line.split())[:200].replace("|", "/"), ""
 
 
 def baselines(work: Path) -> Iterator[Row]:

@@ -15,15 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from gpu_edit import acted, bench  # noqa: E402
+from gpu_edit import acted, bench, device  # noqa: E402
 
-from agent.batch.leases import DevicePool  # noqa: E402
 from agent.config import Config, default_files, load_config  # noqa: E402
 from agent.judging.cache import warm  # noqa: E402
 from agent.judging.judge import judge_submission  # noqa: E402
@@ -85,11 +83,7 @@ def judged(folder: Path, config: Config, task: Task, repeats: int) -> None:
     for number in range(repeats + 1):
         edit(folder, 1000 + number)
         began = time.monotonic()
-        if config.judge.target == "cpu":
-            verdict = judge_submission(config, task, folder)
-        else:
-            device = DevicePool.of_machine("cuda").for_job()
-            verdict = judge_submission(config, task, folder, lease=partial(device.lease, leave=lambda: False))
+        verdict = judge_submission(config, task, folder, lease=lambda: device(config))
         walls.append(time.monotonic() - began)
         said = [f"{reason.code}: {reason.detail[:120]}" for reason in verdict.reasons]
         memory, marks = verdict.evidence.get("memcheck"), verdict.evidence.get("marks_s")

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
-from agent.config import cache_home, environ
+from agent.config import Config, cache_home, environ
 from agent.errors import ConfigError, SandboxError
+from agent.judging.target import resolve_target
 from agent.locks import locked
 from agent.loop.waiting import Interrupted
 
@@ -139,6 +140,13 @@ class JobDevice(Metered):
                 yield variables(self.name)
             finally:
                 self.name = ""
+
+
+def device_of(config: Config) -> AbstractContextManager[Mapping[str, str]]:
+    """For a single judgement. A GPU is held meanwhile. The cores are not: the judge waits until they are quiet."""
+    if resolve_target(config.judge) == CPU:
+        return contextlib.nullcontext({})
+    return DevicePool.of_machine("cuda").for_job().lease(leave=lambda: False)
 
 
 def variables(name: str) -> dict[str, str]:

@@ -12,13 +12,12 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from agent.batch.collect import CollectRequest, run_collect
-from agent.batch.leases import DevicePool
+from agent.batch.leases import device_of
 from agent.bench import baselines, report
 from agent.bench.outcomes import MISSING, Outcome, Outcomes, judged, level_of, not_judged
 from agent.bench.submissions import FolderSource, RunsSource, Source, submission_sha256
@@ -75,7 +74,7 @@ def _references(
     request: BenchRequest, config: Config, tasks: Sequence[Task], refused: Sequence[Refusal], folder: Path
 ) -> int:
     lanes = request.workers or max(1, (os.cpu_count() or 2) // 2)
-    with _device(config) as variables:
+    with device_of(config) as variables:
         rows = baselines.measure(
             config,
             request.suite,
@@ -211,20 +210,13 @@ def _judge(config: Config, task: Task, submission: Path | None, key: str) -> Out
         return not_judged(task, "missing", Reason(code=MISSING, detail="nothing was submitted for this task"), key=key)
     began = time.monotonic()
     try:
-        verdict = judge_submission(config, task, submission, lease=lambda: _device(config))
+        verdict = judge_submission(config, task, submission, lease=lambda: device_of(config))
     except ConfigError:
         raise
     except AgentError as error:
         code = "task.invalid" if isinstance(error, TaskError) else "runtime.infrastructure"
         return not_judged(task, "error", Reason(code=code, detail=str(error)), key=key)
     return judged(task, verdict, key=key, seconds=time.monotonic() - began)
-
-
-def _device(config: Config) -> AbstractContextManager[Mapping[str, str]]:
-    """A GPU is held meanwhile. The cores are not: the judge waits until they are quiet."""
-    if config.judge.target == "cpu":
-        return contextlib.nullcontext({})
-    return DevicePool.of_machine("cuda").for_job().lease(leave=lambda: False)
 
 
 def _key(config: Config, submission: Path | None) -> str:

@@ -3,11 +3,10 @@
 import contextlib
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from agent.batch.leases import DevicePool
+from agent.batch.leases import device_of
 from agent.config import Config, default_files, load_config
 from agent.errors import EXIT_INFRASTRUCTURE, AgentError, ConfigError, TaskError
 from agent.judging.judge import judge_submission
@@ -76,13 +75,6 @@ def _judged(config: Config, task: Task, submission: Path, *, json: bool) -> Verd
         if not json and console.is_terminal:
             stack.enter_context(console.status(f"judging {task.name}"))
         return judge_submission(config, task, submission, lease=lambda: device_of(config))
-
-
-def device_of(config: Config) -> AbstractContextManager[Mapping[str, str]]:
-    """A GPU is held meanwhile. The cores are not: the judge waits until they are quiet."""
-    if resolve_target(config.judge) == "cpu":
-        return contextlib.nullcontext({})
-    return DevicePool.of_machine("cuda").for_job().lease(leave=lambda: False)
 
 
 def _no_verdict(config: Config, error: AgentError) -> Verdict:

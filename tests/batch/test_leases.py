@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.batch.leases import DevicePool, gpu_uuids
+from agent.batch.leases import DevicePool, device_of, gpu_uuids
 from agent.cli import main
 from agent.config import load_config
 from agent.errors import ConfigError, SandboxError
 from agent.loop.waiting import Interrupted
-from agent.ui.judge import device_of
 
 
 def stay() -> bool:
