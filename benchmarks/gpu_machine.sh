@@ -137,7 +137,7 @@ for name in "$@"; do
     published) step published 260 in_work "$PWD/benchmarks/published_scripts.py" "$(realpath "${CUDA_AGENT:?a checkout of CUDA-Agent}")" --target "$TARGET" --repeats "${EDITS:-2}" ;;
     cuda) optimized cuda-row-softmax ;;
     triton) optimized triton-rmsnorm ;;
-    examples) for example in $(examples_of_target); do optimized "$example"; done ;;
+    examples) for example in ${EXAMPLES:-$(examples_of_target)}; do optimized "$example"; done ;; # EXAMPLES: some of them
     bench)
       submissions
       tasks=()
