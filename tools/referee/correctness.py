@@ -105,6 +105,7 @@ def admit(trial: Trial) -> None:
         ):
             continue
         raise Unjudgeable("task.nondeterministic", "the reference gives another output for the same input")
+    trial.oracle.check_flags()
     trial.notes["float64_oracle"] = first.wide
 
 
@@ -155,6 +156,7 @@ def play(trial: Trial, plan: Round, *, look: Look | None = None) -> None:
         trial.controls.decide()
     _judge(trial, answer, batch, outputs, changed, known, tolerances, perturb)
     if plan.log:
+        policy.check_flags(answer.names)
         trial.operators.update(answer.names)
         trial.kernels = answer.kernels
         if trial.policy == "strict":

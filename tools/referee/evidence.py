@@ -40,6 +40,7 @@ def collect(session: Session, trial: Trial | None, times: samples.Times | None) 
         found["controls_rejected"] = trial.controls.rejected
         found["controls_indistinct"] = trial.controls.indistinct
         found["looks"] = trial.looks
+        found["precision_flags"] = trial.submission.in_force or None
         found["operators"] = [name[:NAME] for name in sorted(trial.operators)[:OPERATORS]]
         if trial.quiet is not None:
             found["kernels"] = [list(kernel) for kernel in sorted(trial.kernels, key=lambda entry: -entry[2])[:KERNELS]]

@@ -271,7 +271,7 @@ def _is_gone(worker: Worker) -> bool:
 def _unseen(trial: Trial) -> None:
     """A round that no log watches from inside; the kernel notes where it went, and goes on noting."""
     footprint.begin(trial)
-    look = footprint.looks(trial, batch_s=trial.item_s / 2)
+    look = footprint.Looks(trial, batch_s=trial.item_s / 2)
 
     def unseen() -> None:
         correctness.play(trial, Round("unseen", items=2), look=look)
@@ -285,11 +285,10 @@ def _last_looks(trial: Trial, times: samples.Times | None) -> None:
     if times is not None:
         keeping.check(trial, calls=times.calls)
         items = min(times.calls, 8)
-        look = footprint.looks(trial, batch_s=times.samples["submission"][-1].us * items / 1e6)
+        look = footprint.Looks(trial, batch_s=times.samples["submission"][-1].us * items / 1e6)
         again = Round("timed", items=items, weights="redraw")
         footprint.check(trial, again=lambda: correctness.play(trial, again, look=look))
         correctness.play(trial, Round("last", items=2, weights="redraw"))
-    if trial.policy == "strict" or trial.target == "cuda":
-        correctness.watched(trial)
+    correctness.watched(trial)
     if trial.policy == "strict":
         evidence.check_mappings(trial)

@@ -1,5 +1,5 @@
-"""Policy evidence that a submission cannot write itself: where inside torch's compute library its calls went (see
-pages.py).
+"""Evidence that a submission cannot write itself: where inside torch's compute library its calls went (see pages.py),
+under policy strict, and torch's precision flags in the middle of a call (see flags.py), under every policy.
 """
 
 import random
@@ -17,8 +17,9 @@ MOST: Final = 5
 
 
 class Looks:
-    """Looks at a stopped worker at secret moments on its way through a batch: code pages that are present then, files
-    mapped executable, processes beside it. What a call cleans up before it ends is seen as well.
+    """Looks at a stopped worker at secret moments on its way through a batch: precision flags, and under strict code
+    pages that are present then, files mapped executable, processes beside it. What a call cleans up before it ends is
+    seen as well.
     """
 
     def __init__(self, trial: Trial, *, batch_s: float) -> None:
@@ -31,16 +32,15 @@ class Looks:
         return random.SystemRandom().uniform(0.0, self._batch_s / 8)
 
     def _look(self, worker: Worker) -> None:
+        worker.check_flags()
+        self._trial.looks += 1
+        if self._trial.policy != "strict":
+            return
         worker.check_alone()
         maps = worker.mappings()
         self._trial.files.update(evidence.mapped_code(maps))
         if worker.table is not None:
             self._trial.seen |= pages.places(worker.table, spans=pages.spans_in(maps))
-        self._trial.looks += 1
-
-
-def looks(trial: Trial, *, batch_s: float) -> Looks | None:
-    return Looks(trial, batch_s=batch_s) if trial.policy == "strict" else None
 
 
 def begin(trial: Trial) -> None:

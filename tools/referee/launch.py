@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from referee import confine, freeze, memory, pages, protocol
+from referee import confine, flags, freeze, memory, pages, protocol
 
 # Without these the same reference takes 1.3 to 2 times as long, by page faults alone; both sides get them.
 HEAP: Final = {
@@ -36,6 +36,7 @@ PEEK_BYTES: Final = 1 << 17
 ERROR_TAIL: Final = 600
 
 
+FLAGS: Final = {True: "numeric.precision_flag", False: "task.precision_flag"}
 AWAKE: Final = "the process went on running while it was stopped"
 
 
@@ -84,6 +85,7 @@ class Worker:
     held: dict[int, int] = field(default_factory=dict)
     ended: bool = False
     outside_cpu_ns: int = field(default=0)
+    in_force: dict[str, str] = field(default_factory=dict)  # torch's precision flags as the judge set them
 
     def call(
         self, op: str, *, timeout_s: float, blob: bytes = b"", descriptors: tuple[int, ...] = (), **fields: Any
@@ -191,11 +193,24 @@ class Worker:
         if held is None:
             raise WorkerFailure(self.name, "awake", AWAKE)
         self.held = held
+        self.check_flags()
 
     def check_stayed(self) -> None:
         """Raise where a thread has run since the worker was stopped: a timer of its own can continue it."""
         if self.held and freeze.switches(self.pid) != self.held:
             raise WorkerFailure(self.name, "awake", AWAKE)
+
+    def note_flags(self) -> None:
+        """The precision flags that are in force now are the judge's; nothing foreign has run here yet."""
+        self.in_force = flags.read(self.descriptors[0], self.nursery.places)
+
+    def check_flags(self) -> None:
+        """Raise where one of torch's global precision flags is not as the judge set it. Only while stopped."""
+        if not self.in_force:
+            return
+        changes = flags.changes(self.in_force, flags.read(self.descriptors[0], self.nursery.places))
+        if changes:
+            raise WorkerFailure(self.name, FLAGS[self.hostile], f"{changes}; {flags.LEAVE_THEM}")
 
     def check_alone(self) -> None:
         """Raise where a hostile worker's processes live on beside it while it is stopped."""
@@ -285,6 +300,7 @@ class Nursery:
         self.target = target
         self.workers: list[Worker] = []
         self.found: list[int] = []
+        self.places: tuple[flags.Place, ...] = ()  # of torch's precision flags, in every worker
         ours, theirs = socket.socketpair()
         template = Path(__file__).resolve().parent / "template.py"
         # The child must have the socket as descriptor 3 and nothing else.
@@ -313,9 +329,10 @@ class Nursery:
     def wait(self) -> None:
         if not self.ready:
             try:
-                protocol.receive(self.control, timeout_s=START_LIMIT_S)
+                ready = protocol.receive(self.control, timeout_s=START_LIMIT_S)
             except (protocol.ChannelClosed, protocol.ChannelTimeout) as error:
                 raise WorkerFailure("template", "exit", "python could not import torch") from error
+            self.places = flags.places_from(ready.fields["flags"])
             self.ready = True
 
     def fork(self, name: str) -> Worker:

@@ -12,6 +12,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from referee import flags
+
 NAME: Final = 400
 
 # Private in torch; without it the profiler sees this thread only.
@@ -22,24 +24,38 @@ class _Log(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()
+        self.flags = flags.Watch()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names.add(str(func))
+        self.flags.look()
         return func(*args, **(kwargs or {}))
 
 
-def watched(run: Callable[[], list[Any]], *, device: str) -> tuple[list[str], list[list[Any]] | None, list[Any]]:
-    """Names of the operators seen (`aten.mm.default` from the mode, `aten::mm` from the profiler), on a GPU every
-    kernel as [name, calls, microseconds], and what `run` returned.
+class _LogBesideCompiled(_Log):
+    """Lets torch.compile do what it does without a log: under `_Log` it gives up, and with fullgraph=True it raises."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+
+def watched(
+    run: Callable[[], list[Any]], *, device: str, policy: str
+) -> tuple[list[str], list[list[Any]] | None, list[Any]]:
+    """Names of the operators seen (`aten.mm.default` from the mode, `aten::mm` from the profiler) and of precision
+    flags that were changed when one ran, on a GPU every kernel as [name, calls, microseconds], and what `run` returned.
     """
     options: dict[str, Any] = {}
     if _Config is not None:
         options["experimental_config"] = _Config(profile_all_threads=True)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
-    with profile(activities=activities, **options) as record, _Log() as log:
+    log = _Log() if policy == "strict" else _LogBesideCompiled()
+    with profile(activities=activities, **options) as record, log:
         outputs = run()
     events = record.events()
     names = log.names | {event.name for event in events if "::" in event.name and event.device_type.name == "CPU"}
+    names |= {f"{flags.LOGGED}{change}" for change in log.flags.changed}
     return sorted(names), _kernels(events) if device == "cuda" else None, outputs
 
 

@@ -38,6 +38,7 @@ RUNTIME: Final = {
     "awake": ("tamper.process", "{}"),
     "company": ("tamper.process", "{}"),
     "exception": ("runtime.exception", "forward raised {}"),
+    "numeric.precision_flag": ("numeric.precision_flag", "{}"),
 }
 
 LOADING: Final = (

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from referee import flags
 from referee.outcome import Rejected
 
 _ALLOCATION_NAMES: Final = """
@@ -44,6 +45,16 @@ def check_operators(names: Iterable[str]) -> None:
             "policy.torch_op",
             f"forward used torch's {', '.join(found[:8])}; "
             "under policy strict it may allocate, view and call its own compiled functions",
+        )
+
+
+def check_flags(names: Iterable[str]) -> None:
+    """Raise where a precision flag was changed when an operator ran; the log has it beside the operators."""
+    found = sorted(name.removeprefix(flags.LOGGED) for name in names if name.startswith(flags.LOGGED))
+    if found:
+        raise Rejected(
+            "numeric.precision_flag",
+            f"while an operator ran inside forward {', '.join(found)}; {flags.LEAVE_THEM}",
         )
 
 

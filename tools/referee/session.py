@@ -139,6 +139,7 @@ class Session:
     def start_oracle(self, *, seed: int) -> tuple[Worker, dict[str, Any]]:
         worker = self._trusted("oracle")
         reply = worker.call("load_oracle", text=self.options.text, seed=seed, timeout_s=TASK_LIMIT_S)
+        worker.check_flags()
         self.mark("oracle")
         return worker, reply.fields
 
@@ -234,10 +235,12 @@ class Session:
             threads=self.threads,
             target=self.options.target,
             precision=self.options.precision,
+            policy=self.options.policy,
             file_bytes=FILE_BYTES,
             memory_bytes=_memory_limit() if hostile and self.options.target == "cpu" else None,
             timeout_s=30.0,
         )
+        worker.note_flags()
         if hostile:
             self.filtered = reply.fields.get("filtered") is True
 

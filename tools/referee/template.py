@@ -17,19 +17,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
 
-from referee import confine, protocol, worker
+from referee import confine, flags, protocol, worker
 
 CONTROL: Final = 3
 
 
 def main() -> None:
+    places = flags.find()  # while this process may still read its own memory
     confine.set_dumpable(False)
     confine.die_with_parent()
     torch.set_grad_enabled(False)
     choose_math_kernels()
     gc.freeze()
     control = socket.socket(fileno=CONTROL)
-    protocol.send(control, {"ready": True, "torch": torch.__version__})
+    protocol.send(control, {"ready": True, "torch": torch.__version__, "flags": places})
     while True:
         try:
             request = protocol.receive(control)

@@ -82,9 +82,8 @@ def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, mark
         play_round(trial, sides, state, number, times, record=True)
         if number <= LOOKED_AT or not random.SystemRandom().randrange(LOOK_ONE_IN):
             # In between and not counted, like all others for the submission: what it does in the middle of a batch.
-            look = footprint.looks(trial, batch_s=times.samples["submission"][-1].us * times.calls / 1e6)
-            if look is not None:
-                play_round(trial, sides, state, number + UNSEEN, times, record=False, look=look)
+            look = footprint.Looks(trial, batch_s=times.samples["submission"][-1].us * times.calls / 1e6)
+            play_round(trial, sides, state, number + UNSEEN, times, record=False, look=look)
     times.foreign_share = meter.foreign_share(noise.Meter.now(trial.nursery))
     times.empty_us = [challenge.empty_window(baselines["eager"]).wall_ns / 1e3 for _ in range(on_device.EMPTY_WINDOWS)]
     marks("timed")

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 
-from referee import announce, arena, confine, cuda_driver, loading, oplog, pages, protocol, tree
+from referee import announce, arena, confine, cuda_driver, flags, loading, oplog, pages, protocol, tree
 
 M_PERTURB: Final = -6
 DETAIL: Final = 1500
@@ -36,6 +36,7 @@ class Worker:
         self.incoming: dict[str, torch.Tensor] = {}
         self.pad: torch.Tensor | None = None
         self.device = "cpu"
+        self.policy = "strict"
         self.announcer: announce.Announcer | None = None  # where tensors lie in device memory
         self.packed: torch.Tensor | None = None
         self.handlers: dict[str, Callable[[protocol.Received], Reply]] = {
@@ -63,6 +64,7 @@ class Worker:
             Path(fields["environment"][name]).mkdir(parents=True, exist_ok=True)
         os.chdir(fields["environment"]["TMPDIR"])
         torch.set_num_threads(fields["threads"])
+        self.policy = fields["policy"]
         filtered = False
         if fields["hostile"]:
             confine.drop_capabilities()
@@ -75,6 +77,7 @@ class Worker:
             # load_inline asks the device otherwise, and warns.
             os.environ["TORCH_CUDA_ARCH_LIST"] = "{}.{}".format(*torch.cuda.get_device_capability())
         set_precision(fields["precision"])
+        flags.Watch.arm()
         return {"ok": True, "filtered": filtered}, b"", ()
 
     def load_submission(self, request: protocol.Received) -> Reply:
@@ -169,7 +172,7 @@ class Worker:
                 torch.cuda.synchronize()
             outputs = [self.pad]
         elif request.fields["log"]:
-            names, kernels, outputs = oplog.watched(lambda: self._run_items(), device=self.device)
+            names, kernels, outputs = oplog.watched(lambda: self._run_items(), device=self.device, policy=self.policy)
         else:
             outputs = self._run_items()
         if any(leaf.is_conj() or leaf.is_neg() for leaf in tree.leaves_of(outputs[0])):
@@ -241,7 +244,8 @@ def _claim_and_free(sizes: list[int], *, count: int, perturb: int) -> None:
 
 def set_precision(precision: str) -> None:
     """The same flags in every worker; torch itself lets cuDNN use TF32 by default."""
-    torch.backends.cuda.matmul.allow_tf32 = precision != "strict"
+    # Not only CUDA's, so that whoever sets what is in force sets nothing new.
+    torch.set_float32_matmul_precision("highest" if precision == "strict" else "high")
     torch.backends.cudnn.allow_tf32 = precision != "strict"
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = precision == "bf16"
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = precision == "bf16"
