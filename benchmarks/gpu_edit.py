@@ -2,7 +2,7 @@
 
 Covers builds from nothing but the warmed cache (a kernel with a launcher; the same kernel with a pybind binding); after
 a change of one kernel, with baselines cached: a build, verifying in a sandbox that runs already, the actions verify and
-profile as an episode runs them with a tool that stands by, and a whole judgement in a fresh sandbox. Does not cover
+profile as an episode runs them with a tool that stands by, a judgement by such a tool, and one in a fresh sandbox. Does not cover
 what a model needs to think: a tool that stands by is waited for until it is ready. Settings come from agent.toml in the
 current folder and from --set.
 """
@@ -272,6 +272,52 @@ def timed_actions(config: Config, task: Task, folder: Path, target: Target, repe
                 print(f"  seconds of its rounds: {evidence['timing']['spent_s']}", flush=True)
 
 
+def judged(config: Config, standing: Workbench, folder: Path, change: Callable[[], None]) -> tuple[float, Any]:
+    """Seconds from an edit to the verdict of a tool that stood by, as an episode's end asks it, and the verdict."""
+    assert standing.reserve is not None
+    standing.reserve.prepare()
+    if not standing.reserve.wait(timeout_s=300) or (tool := standing.reserve.take()) is None:
+        sys.exit("no tool stands by: is there memory to spare, is it switched off?")
+    asked: list[Any] = []
+
+    def by_tool(*arguments: Any, **named: Any) -> Any:
+        asked.append(tool.judge(*arguments, **named))
+        return asked[-1]
+
+    change()
+    began = time.monotonic()
+    verdict = judge_submission(config, standing.task, folder, lease=lambda: device(config), standing=by_tool)
+    wall_s = time.monotonic() - began
+    tool.close()
+    tool.join()
+    if asked != [verdict]:
+        print(f"  the tool that stood by did not decide: {asked}", flush=True)
+    if verdict.verdict != "accepted":
+        sys.exit(f"judge: {verdict.verdict}: {verdict.reasons}")
+    return wall_s, verdict
+
+
+def timed_standing_judgements(config: Config, task: Task, folder: Path, target: Target, repeats: int) -> None:
+    change = itertools.count(7000)
+    found = []
+    for _ in range(repeats + 1):  # a bench each: an episode's tool is taken once
+        with bench(config, task, folder / "launcher", target, folder) as standing:
+            work = folder / "launcher"
+            found.append(judged(config, standing, work, lambda: edit(work, next(change))))
+    print_judged("edit to verdict, by a tool that stands by", [wall for wall, _ in found], found[-1][1])
+
+
+def print_judged(what: str, walls: list[float], verdict: Any) -> None:
+    marks = ", ".join(f"{key} {value:.1f}" for key, value in verdict.evidence["marks_s"].items())
+    timing = verdict.evidence["timing"]
+    ratios = {key: round(value.ratio, 3) for key, value in (verdict.speedup or {}).items()}
+    print(
+        f"{what}: {told(walls)}, {ratios}\n  marks of the last one, in seconds: {marks}, rounds "
+        f"{len(timing['rounds_us']['eager'])}, seconds of its rounds: {timing['spent_s']}",
+        flush=True,
+    )
+
+
 def timed_judgements(config: Config, task: Task, folder: Path, repeats: int) -> None:
     for name in ("launcher", "pybind-binding"):
         walls = []
@@ -282,14 +328,7 @@ def timed_judgements(config: Config, task: Task, folder: Path, repeats: int) -> 
             walls.append(time.monotonic() - began)
             if verdict.verdict != "accepted":
                 sys.exit(f"judge: {verdict.verdict}: {verdict.reasons}")
-        marks = ", ".join(f"{key} {value:.1f}" for key, value in verdict.evidence["marks_s"].items())
-        spent = verdict.evidence["timing"]["spent_s"]
-        ratios = {key: round(value.ratio, 3) for key, value in (verdict.speedup or {}).items()}
-        print(
-            f"edit to verdict, {name}: {told(walls)}, {ratios}\n  marks of the last one, in seconds: {marks}, "
-            f"rounds {len(verdict.evidence['timing']['rounds_us']['eager'])}, seconds of its rounds: {spent}",
-            flush=True,
-        )
+        print_judged(f"edit to verdict, {name}", walls, verdict)
 
 
 def told(walls: list[float]) -> str:
@@ -323,6 +362,7 @@ def main() -> int:
             timed_verify(config, task, folder, flags.target, flags.repeats)
         if "actions" in steps:
             timed_actions(config, task, folder, flags.target, flags.repeats)
+            timed_standing_judgements(config, task, folder, flags.target, flags.repeats)
         if "judge" in steps:
             timed_judgements(config, task, folder, flags.repeats)
     finally:

@@ -91,11 +91,12 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
             torch.cuda.empty_cache()  # the rounds' outputs; a small GPU has to hold five more contexts
         evidence.check_module(session, trial)
         _blaming(trial, lambda: _unseen(trial))
+        session.mark("unseen")
         if timed:
             findings.times = _blaming(
                 trial, lambda: timing.measure(trial, ground.baselines, budget_s=budget_s, marks=session.mark)
             )
-        _blaming(trial, lambda: _last_looks(trial, findings.times))
+        _blaming(trial, lambda: _last_looks(trial, findings.times, marks=session.mark))
         findings.status = "passed"
     except Rejected as rejected:
         findings.status = "rejected"
@@ -280,15 +281,18 @@ def _unseen(trial: Trial) -> None:
     footprint.check(trial, again=unseen)
 
 
-def _last_looks(trial: Trial, times: samples.Times | None) -> None:
+def _last_looks(trial: Trial, times: samples.Times | None, *, marks: Callable[[str], None]) -> None:
     """After the timed batches, when a submission may think that all is over."""
     if times is not None:
         keeping.check(trial, calls=times.calls)
+        marks("kept")
         items = min(times.calls, 8)
         look = footprint.Looks(trial, batch_s=times.samples["submission"][-1].us * items / 1e6)
         again = Round("timed", items=items, weights="redraw")
         footprint.check(trial, again=lambda: correctness.play(trial, again, look=look))
+        marks("looked")
         correctness.play(trial, Round("last", items=2, weights="redraw"))
     correctness.watched(trial)
+    marks("watched")
     if trial.policy == "strict":
         evidence.check_mappings(trial)
