@@ -2,9 +2,9 @@
 
 Covers builds from nothing but the warmed cache (a kernel with a launcher; the same kernel with a pybind binding); after
 a change of one kernel, with baselines cached: a build, verifying in a sandbox that runs already, the actions verify and
-profile as an episode runs them with a tool that stands by, a judgement by such a tool, and one in a fresh sandbox. Does not cover
-what a model needs to think: a tool that stands by is waited for until it is ready. Settings come from agent.toml in the
-current folder and from --set.
+profile as an episode runs them with a tool that stands by, a judgement by such a tool, and one in a fresh sandbox. Does
+not cover what a model needs to think: a tool that stands by is waited for until it is ready. Settings come from
+agent.toml in the current folder and from --set.
 """
 
 import argparse
@@ -298,11 +298,9 @@ def judged(config: Config, standing: Workbench, folder: Path, change: Callable[[
 
 
 def timed_standing_judgements(config: Config, task: Task, folder: Path, target: Target, repeats: int) -> None:
-    change = itertools.count(7000)
-    found = []
+    change, work, found = itertools.count(7000), folder / "launcher", []
     for _ in range(repeats + 1):  # a bench each: an episode's tool is taken once
-        with bench(config, task, folder / "launcher", target, folder) as standing:
-            work = folder / "launcher"
+        with bench(config, task, work, target, folder) as standing:
             found.append(judged(config, standing, work, lambda: edit(work, next(change))))
     print_judged("edit to verdict, by a tool that stands by", [wall for wall, _ in found], found[-1][1])
 

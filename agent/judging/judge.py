@@ -140,7 +140,9 @@ class _Case:
 def _by_standing(case: _Case, standing: Standing) -> Verdict | None:
     with case.lease() as variables:
         limit_s = case.config.limits.judge_timeout_s
-        verdict = standing(case.workspace, variables or {}, timeout_s=limit_s, log=case.log, opened=case.opened)
+        # Beside that of a cold judge, where it comes to one.
+        log = case.log and case.log.with_stem(f"{case.log.stem}-standing")
+        verdict = standing(case.workspace, variables or {}, timeout_s=limit_s, log=log, opened=case.opened)
         if verdict is None or verdict.verdict != "accepted":
             return None
         if case.rules.target == "cpu" or not case.config.judge.memcheck:

@@ -7,7 +7,7 @@ class Model(nn.Module):
 
     def __init__(self, heads):
         super().__init__()
-        self.register_buffer("slopes", 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads))
+        self.register_buffer("slopes", 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads), persistent=False)
 
     def forward(self, q, k, v):
         length, width = q.shape[-2:]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # it imports torch, which this module must not wait for
 
 LOAD_LIMIT_S: Final = 300.0
 TASK_LIMIT_S: Final = 120.0
+REHEARSAL_LIMIT_S: Final = 60.0
 COMPILE_LIMIT_S: Final = 600.0
 FILE_BYTES: Final = 4 << 30
 SPARE_BYTES: Final = 4 << 30
@@ -48,6 +49,7 @@ class Session:
         self.signals = waiting.Signals.of(options)
         self.variables: dict[str, str] = {}
         self._staged = self.folder / "submission"
+        self._rehearsed: Worker | None = None
         self._builder: threading.Thread | None = None
         self._capability: str | None = None
         self._trouble: Exception | None = None
@@ -185,6 +187,14 @@ class Session:
         place.mkdir(exist_ok=True)
         return {"TORCHINDUCTOR_CACHE_DIR": str(place), "TRITON_CACHE_DIR": str(place / "triton")}
 
+    def rehearse_submission(self) -> None:
+        """The submission's worker, sealed, and through with what its first calls take, before there is a submission."""
+        worker = self.nursery.fork("submission")
+        worker.hostile = True
+        self._seal(worker, hostile=True, extra={})
+        worker.call("rehearse", timeout_s=REHEARSAL_LIMIT_S)
+        self._rehearsed = worker
+
     def start_submission(
         self, *, init: dict[str, Any], init_blob: bytes, seed: int, on_device: bool
     ) -> tuple[Worker, dict[str, Any]]:
@@ -197,9 +207,10 @@ class Session:
             self.primer.wait()
             self.mark("compiled")
         shutil.rmtree(self.folder / "compile-inductor", ignore_errors=True)
-        worker = self.nursery.fork("submission")
-        worker.hostile = True
-        self._seal(worker, hostile=True, extra={})
+        if self._rehearsed is None:
+            self.rehearse_submission()
+        worker, self._rehearsed = self._rehearsed, None
+        assert worker is not None
         reply = worker.call(
             "load_submission",
             folder=str(self._staged),
