@@ -9,7 +9,7 @@ here: what the referee checks; see tools/judge.py.
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -80,7 +80,7 @@ def judge_submission(
                 return verdict
         except (JudgeError, SandboxError):
             pass
-        return _judge_once(case)
+        return _judge_once(replace(case, log=_beside(log, "again")))
 
 
 def is_trouble(verdict: Verdict) -> bool:
@@ -137,11 +137,15 @@ class _Case:
         )
 
 
+def _beside(log: Path | None, what: str) -> Path | None:
+    """A log of its own for each try: the first one says why there was another."""
+    return log and log.with_stem(f"{log.stem}-{what}")
+
+
 def _by_standing(case: _Case, standing: Standing) -> Verdict | None:
     with case.lease() as variables:
         limit_s = case.config.limits.judge_timeout_s
-        # Beside that of a cold judge, where it comes to one.
-        log = case.log and case.log.with_stem(f"{case.log.stem}-standing")
+        log = _beside(case.log, "standing")
         verdict = standing(case.workspace, variables or {}, timeout_s=limit_s, log=log, opened=case.opened)
         if verdict is None or verdict.verdict != "accepted":
             return None

@@ -122,6 +122,10 @@ class Standby:
         self._keep_log(log)
         return result
 
+    def wait_open(self) -> None:
+        """Until its sandbox is there, and what is mounted into it may be removed."""
+        self._work.wait_until(lambda: self._sandbox is not None)
+
     def close(self) -> None:
         """At once; `join` waits until nothing of it is left."""
         self._closed.set()
@@ -273,8 +277,10 @@ class Reserve:
             self._drop()
 
     def take(self) -> Standby | None:
-        """The tool that stands by, for the judge; whoever takes it closes it."""
+        """The tool that stands by, for the judge; whoever takes it closes it. The folder of builds may go then."""
         current = self._current
+        if current is not None:
+            current.wait_open()
         if current is None or not current.stands:
             return None
         self._current = None

@@ -158,7 +158,7 @@ def _prepare(options: Options, session: Session, *, timed: bool) -> Ground:
             baselines["eager"] = session.start_baseline("eager", seed=construct, compiled=False)
             baselines["compile"] = session.start_baseline("compile", seed=construct, compiled=True)
             session.primer = timing.Primer(oracle, baselines["compile"], seeds=seeds)
-        session.rehearse_submission()
+        session.ready_submission()
         still = probe is None or _settled(session, probe)
     except WorkerFailure as failure:
         raise blame(failure, trusted=True) from failure

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-from torch.profiler import ProfilerActivity, profile
+from torch.autograd.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from referee import flags
@@ -26,6 +26,13 @@ class _Log(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         self.names: set[str] = set()
         self.flags = flags.Watch()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False keeps torch from importing torch.compile's whole compiler at the first operator (1 to 4 s); it does so
+        to keep the method below out of a compilation, and where one can happen, below, it still does.
+        """
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names.add(str(func))
         self.flags.look()
@@ -39,6 +46,13 @@ class _LogBesideCompiled(_Log):
     def ignore_compile_internals(cls) -> bool:
         return True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
 
 def watched(
     run: Callable[[], list[Any]], *, device: str, policy: str
@@ -49,11 +63,11 @@ def watched(
     options: dict[str, Any] = {}
     if _Config is not None:
         options["experimental_config"] = _Config(profile_all_threads=True)
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device == "cuda" else [])]
     log = _Log() if policy == "strict" else _LogBesideCompiled()
-    with profile(activities=activities, **options) as record, log:
+    # Not torch.profiler: it imports torch.compile's whole compiler, 1 to 4 s, only to read a setting of it.
+    with profile(use_device="cuda" if device == "cuda" else None, **options) as record, log:
         outputs = run()
-    events = record.events()
+    events = record.function_events
     names = log.names | {event.name for event in events if "::" in event.name and event.device_type.name == "CPU"}
     names |= {f"{flags.LOGGED}{change}" for change in log.flags.changed}
     return sorted(names), _kernels(events) if device == "cuda" else None, outputs

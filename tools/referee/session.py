@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # it imports torch, which this module must not wait for
 
 LOAD_LIMIT_S: Final = 300.0
 TASK_LIMIT_S: Final = 120.0
-REHEARSAL_LIMIT_S: Final = 60.0
 COMPILE_LIMIT_S: Final = 600.0
 FILE_BYTES: Final = 4 << 30
 SPARE_BYTES: Final = 4 << 30
@@ -49,7 +48,7 @@ class Session:
         self.signals = waiting.Signals.of(options)
         self.variables: dict[str, str] = {}
         self._staged = self.folder / "submission"
-        self._rehearsed: Worker | None = None
+        self._readied: Worker | None = None
         self._builder: threading.Thread | None = None
         self._capability: str | None = None
         self._trouble: Exception | None = None
@@ -187,13 +186,12 @@ class Session:
         place.mkdir(exist_ok=True)
         return {"TORCHINDUCTOR_CACHE_DIR": str(place), "TRITON_CACHE_DIR": str(place / "triton")}
 
-    def rehearse_submission(self) -> None:
-        """The submission's worker, sealed, and through with what its first calls take, before there is a submission."""
+    def ready_submission(self) -> None:
+        """The submission's worker, sealed and with its context on the GPU, before there is a submission."""
         worker = self.nursery.fork("submission")
         worker.hostile = True
         self._seal(worker, hostile=True, extra={})
-        worker.call("rehearse", timeout_s=REHEARSAL_LIMIT_S)
-        self._rehearsed = worker
+        self._readied = worker
 
     def start_submission(
         self, *, init: dict[str, Any], init_blob: bytes, seed: int, on_device: bool
@@ -207,9 +205,9 @@ class Session:
             self.primer.wait()
             self.mark("compiled")
         shutil.rmtree(self.folder / "compile-inductor", ignore_errors=True)
-        if self._rehearsed is None:
-            self.rehearse_submission()
-        worker, self._rehearsed = self._rehearsed, None
+        if self._readied is None:
+            self.ready_submission()
+        worker, self._readied = self._readied, None
         assert worker is not None
         reply = worker.call(
             "load_submission",

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import torch
 
-from referee import announce, arena, confine, cuda_driver, cupti, flags, loading, oplog, pages, protocol, tree
+from referee import announce, arena, confine, cuda_driver, flags, loading, oplog, pages, protocol, tree
 
 M_PERTURB: Final = -6
 DETAIL: Final = 1500
@@ -41,7 +41,6 @@ class Worker:
         self.packed: torch.Tensor | None = None
         self.handlers: dict[str, Callable[[protocol.Received], Reply]] = {
             "seal": self.seal,
-            "rehearse": self.rehearse,
             "load_submission": self.load_submission,
             "load_baseline": self.load_baseline,
             "load_oracle": self.load_oracle,
@@ -80,12 +79,6 @@ class Worker:
         set_precision(fields["precision"])
         flags.Watch.arm()
         return {"ok": True, "filtered": filtered}, b"", ()
-
-    def rehearse(self, request: protocol.Received) -> Reply:
-        """What is slow the first time, before there is a submission."""
-        if self.device == "cuda":
-            cupti.prime()
-        return {"ok": True}, b"", ()
 
     def load_submission(self, request: protocol.Received) -> Reply:
         fields = request.fields

@@ -22,7 +22,6 @@ from typing import Any, Final, Literal
 INSIDE: Final = Path(__file__).resolve().parent / "inside.py"
 RESULT_BYTES: Final = 4 << 20
 MODEL_BYTES: Final = 4 << 20
-PATH: Final = "/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin"
 Mode = Literal["inspect", "compile", "trace"]
 
 
@@ -63,7 +62,13 @@ def run(
     with tempfile.TemporaryDirectory(prefix="agent-task-", ignore_cleanup_errors=True) as folder:
         # A lone surrogate cannot be written as UTF-8; the parser in the child then names the line.
         (Path(folder) / "model.py").write_text(model_py, encoding="utf-8", errors="replace")
-        environment = {"PATH": PATH, "HOME": folder, "TMPDIR": folder, "LC_ALL": "C.UTF-8", **(extra_env or {})}
+        environment = {
+            "PATH": search_path(),
+            "HOME": folder,
+            "TMPDIR": folder,
+            "LC_ALL": "C.UTF-8",
+            **(extra_env or {}),
+        }
         reader, writer = os.pipe()
         argv = [sys.executable, "-I", str(INSIDE), mode, target, f"{folder}/model.py", str(writer)]
         try:
@@ -87,6 +92,11 @@ def run(
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def search_path() -> str:
+    """A compiler in a place of its own comes with the sandbox and is searched last, as by the judge's workers."""
+    return f"/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin:{os.environ.get('PATH', '')}"
 
 
 def _limit_memory() -> None:
