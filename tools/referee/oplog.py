@@ -65,7 +65,7 @@ def watched(
         options["experimental_config"] = _Config(profile_all_threads=True)
     log = _Log() if policy == "strict" else _LogBesideCompiled()
     # Not torch.profiler: it imports torch.compile's whole compiler, 1 to 4 s, only to read a setting of it.
-    with profile(use_device="cuda" if device == "cuda" else None, **options) as record, log:
+    with profile(use_kineto=True, use_device="cuda" if device == "cuda" else None, **options) as record, log:
         outputs = run()
     events = record.function_events
     names = log.names | {event.name for event in events if "::" in event.name and event.device_type.name == "CPU"}
