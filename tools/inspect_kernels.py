@@ -15,6 +15,7 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gputools import counters, machine_code, programs, staged
+from referee import confine, signing
 from taskrun import child
 
 RUN_LIMIT_S: Final = 240.0
@@ -86,21 +87,20 @@ def main() -> int:
     parser.add_argument("--counters", action="store_true")
     parser.add_argument("--code", metavar="NAME", help="kernels whose name contains NAME")
     flags = parser.parse_args()
-    stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    confine.set_dumpable(False)  # what runs below has the same uid, and must not find the key here
+    stdout, key = os.dup(1), b""
     os.dup2(2, 1)
     report: dict[str, Any] = {"schema_version": 1, "tool": "inspect_kernels", "status": "error", "reasons": []}
     try:
-        text = child.model_from_stdin(required=True) or ""
-        with staged.staged(flags.workspace, text, target="cuda", cache=flags.cache) as place:
+        text, key = child.asked_on_stdin(required=True)
+        with staged.staged(flags.workspace, text or "", target="cuda", cache=flags.cache) as place:
             report |= inspect(place, want_counters=flags.counters, code=flags.code)
     except child.StdinError as error:
         report["reasons"] = [{"code": "task.stdin", "detail": str(error)}]
     except staged.NotBuilt as error:
         status = "error" if error.report["status"] == "error" else "failed"
         report |= {"status": status, "reasons": error.report["reasons"]}
-    json.dump(report, stdout)
-    stdout.write("\n")
-    stdout.flush()
+    signing.write(stdout, report, key=key)
     return 0
 
 

@@ -9,8 +9,8 @@ from referee import launch, options, session
 
 
 def main() -> int:
-    asked = options.read_options("judge", budget_s=options.JUDGE_S)
     launch.harden_referee()
+    asked = options.read_options("judge", budget_s=options.JUDGE_S)
     # The workers' template imports torch while this process does the same below.
     sitting = session.Session(asked, fresh_build=True)
     from referee import examine, report
@@ -18,7 +18,7 @@ def main() -> int:
     stdout = report.take_stdout()
     try:
         findings = examine.examine(asked, sitting, timed=True, budget_s=asked.budget_s)
-        report.write(stdout, report.verdict(asked, findings))
+        report.write(stdout, report.verdict(asked, findings), key=asked.key)
     finally:
         sitting.close()
     return 0

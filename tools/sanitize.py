@@ -6,7 +6,6 @@ device memory between blocks (racecheck sees shared memory only); a submission t
 """
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gputools import memory_check, programs, staged
+from referee import confine, signing
 from taskrun import child
 
 ONE_CALL: Final = ("--warm-up", "0", "--calls", "1")
@@ -50,12 +50,13 @@ def main() -> int:
     parser.add_argument("--checks", default=",".join(memory_check.CHECKS))
     parser.add_argument("--limit-s", type=float, default=memory_check.LIMIT_S, help="for one run under the tool")
     flags = parser.parse_args()
-    stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    confine.set_dumpable(False)  # what runs below has the same uid, and must not find the key here
+    stdout, key = os.dup(1), b""
     os.dup2(2, 1)
     report: dict[str, Any] = {"schema_version": 1, "tool": "sanitize", "status": "error", "reasons": [], "checks": []}
     try:
-        text = child.model_from_stdin(required=True) or ""
-        with staged.staged(flags.workspace, text, target="cuda", cache=flags.cache) as place:
+        text, key = child.asked_on_stdin(required=True)
+        with staged.staged(flags.workspace, text or "", target="cuda", cache=flags.cache) as place:
             wanted = [check for check in flags.checks.split(",") if check in memory_check.CHECKS]
             report["checks"] = checked(place, wanted, limit_s=flags.limit_s)
             report["status"] = overall(report["checks"])
@@ -64,9 +65,7 @@ def main() -> int:
     except staged.NotBuilt as error:
         status = "error" if error.report["status"] == "error" else "failed"
         report |= {"status": status, "reasons": error.report["reasons"]}
-    json.dump(report, stdout)
-    stdout.write("\n")
-    stdout.flush()
+    signing.write(stdout, report, key=key)
     return 0
 
 

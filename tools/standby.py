@@ -15,8 +15,8 @@ from referee import launch, options, session
 
 
 def main() -> int:
-    asked = options.read_options("standby", budget_s=options.PROFILE_S)
     launch.harden_referee()
+    asked = options.read_options("standby", budget_s=options.PROFILE_S)
     # The workers' template imports torch while this process does the same below.
     sitting = session.Session(asked, fresh_build=False)
     from referee import examine, report
@@ -25,7 +25,7 @@ def main() -> int:
     try:
         findings = examine.examine(asked, sitting, timed=True, budget_s=asked.budget_s)
         told = {"judge": report.verdict, "verify": report.verify_report}.get(findings.wanted, report.profile_report)
-        report.write(stdout, told(asked, findings))
+        report.write(stdout, told(asked, findings), key=asked.key)
     finally:
         sitting.close()
     return 0

@@ -11,8 +11,8 @@ from referee import launch, options, session
 
 
 def main() -> int:
-    asked = options.read_options("verify", budget_s=0.0)
     launch.harden_referee()
+    asked = options.read_options("verify", budget_s=0.0)
     # The workers' template imports torch while this process does the same below.
     sitting = session.Session(asked, fresh_build=False)
     from referee import examine, report
@@ -20,7 +20,7 @@ def main() -> int:
     stdout = report.take_stdout()
     try:
         findings = examine.examine(asked, sitting, timed=False, budget_s=0.0)
-        report.write(stdout, report.verify_report(asked, findings))
+        report.write(stdout, report.verify_report(asked, findings), key=asked.key)
     finally:
         sitting.close()
     return 0

@@ -4,9 +4,11 @@ The pristine text of the task goes in on stdin, so that it never lies where a su
 what was found about a submission; NoReport means that nothing is known about it.
 """
 
+import hmac
 import json
+import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, TypeVar
 
@@ -31,6 +33,9 @@ from agent.tasks.task import Task
 Target = Literal["cpu", "cuda"]
 R = TypeVar("R", bound=BaseModel)
 STDERR_CHARS: Final = 2000
+LONGEST_LINE: Final = 4 << 20
+SIGNED: Final = frozenset({"verify", "profiling", "judge", "inspect_kernels", "sanitize"})
+"""Tools beside which a submission runs; the others execute nothing but the task, which is trusted, or nothing."""
 HANDED: Final = f"{WORKSPACE}/submission"
 """Where a submission comes to lie that was not there when the sandbox was opened."""
 
@@ -139,22 +144,46 @@ def run_standby(
     flags = ("--workspace", HANDED, *rules.flags, "--reward", reward, "--cache", CACHE, "--signals", SIGNALS)
     waits = [flag for name in awaited for flag in ("--await", name)]
     argv = (sandbox.python, "-I", f"{TOOLS}/standby.py", *flags, *waits)
-    return sandbox.exec(argv, timeout_s=LIFE_S, stdin=_stdin(task), log=log, heard=_Line(reported).heard)
+    return _run_signed(sandbox, argv, task, timeout_s=LIFE_S, log=log, signed=_Signed(reported))
 
 
-class _Line:
-    """Gives on the first whole line of what is heard as the output of a command that has ended well."""
+class _Signed:
+    """Finds the report in what a tool prints: the line that is signed with this run's key (tools/referee/signing.py).
 
-    def __init__(self, found: Callable[[ExecResult], None]) -> None:
-        self._found = found
+    Only the process that read the key can have written it; a submission can write into the same pipe.
+    """
+
+    def __init__(self, reported: Callable[[ExecResult], None] = lambda result: None) -> None:
+        self._key = secrets.token_bytes(32)
+        self._reported = reported
         self._heard = bytearray()
+        self._report: bytes | None = None
+
+    def stdin(self, task: Task) -> bytes:
+        return json.dumps({"model_py": task.text, "report_key": self._key.hex()}).encode("ascii")
 
     def heard(self, data: bytes) -> None:
-        whole = b"\n" in self._heard
+        if self._report is not None:
+            return
         self._heard += data
-        if not whole and b"\n" in data:
-            line = bytes(self._heard.partition(b"\n")[0])
-            self._found(ExecResult("exited", 0, Output(line, b"", 0), Output(b"", b"", 0), 0.0))
+        *lines, rest = self._heard.split(b"\n")
+        self._heard = rest if len(rest) <= LONGEST_LINE else rest[:1]  # too long for a report, whatever follows
+        for line in lines:
+            if self._is_signed(line):
+                self._report = bytes(line.partition(b" ")[2])
+                self._reported(self.result())
+                return
+
+    def _is_signed(self, line: bytearray) -> bool:
+        signature, _, report = bytes(line).partition(b" ")
+        return hmac.compare_digest(signature, hmac.digest(self._key, report, "sha256").hex().encode())
+
+    def result(self, ended: ExecResult | None = None) -> ExecResult:
+        """A tool that ended well with its report; without one how it ended, and nothing of what it printed."""
+        if self._report is not None:
+            return ExecResult("exited", 0, Output(self._report, b"", 0), Output(b"", b"", 0), 0.0)
+        assert ended is not None
+        return replace(ended, stdout=Output(b"", b"", 0))
 
 
 def run_inspect(sandbox: Sandbox, task: Task, *, target: Target, timeout_s: float) -> TaskReport:
@@ -189,12 +218,19 @@ def _run(
     task: Task | None = None,
 ) -> R:
     argv = (sandbox.python, "-I", f"{TOOLS}/{tool}.py", *flags)
-    stdin = None if task is None else _stdin(task)
-    return parse_report(tool, sandbox.exec(argv, timeout_s=timeout_s, stdin=stdin, log=log), kind, timeout_s)
+    if tool in SIGNED and task is not None:
+        result = _run_signed(sandbox, argv, task, timeout_s=timeout_s, log=log, signed=_Signed())
+    else:
+        stdin = None if task is None else json.dumps({"model_py": task.text}).encode("ascii")
+        result = sandbox.exec(argv, timeout_s=timeout_s, stdin=stdin, log=log)
+    return parse_report(tool, result, kind, timeout_s)
 
 
-def _stdin(task: Task) -> bytes:
-    return json.dumps({"model_py": task.text}).encode("ascii")
+def _run_signed(
+    sandbox: Sandbox, argv: Sequence[str], task: Task, *, timeout_s: float, log: Path | None, signed: _Signed
+) -> ExecResult:
+    ended = sandbox.exec(argv, timeout_s=timeout_s, stdin=signed.stdin(task), log=log, heard=signed.heard)
+    return signed.result(ended)
 
 
 def parse_report(tool: str, result: ExecResult, kind: type[R], timeout_s: float) -> R:

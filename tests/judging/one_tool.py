@@ -7,9 +7,20 @@ from pathlib import Path
 from agent.sandbox.base import ExecResult, Heard
 from agent.sandbox.unconfined import UnconfinedSandbox
 
+SAYS = """
+import hmac, json, sys
+def say(report):
+    data = json.dumps(report).encode()
+    key = bytes.fromhex(json.load(sys.stdin)['report_key'])
+    print('', hmac.digest(key, data, 'sha256').hex() + ' ' + data.decode(), sep=chr(10), flush=True)
+"""
+
 
 class OneTool:
-    """Runs `script` in place of whatever tool is asked for, in a real sandbox of kind none; keeps what it was asked."""
+    """Runs `script` in place of whatever tool is asked for, in a real sandbox of kind none; keeps what it was asked.
+
+    `say(report)` in it prints a report as a tool does.
+    """
 
     def __init__(self, inner: UnconfinedSandbox, script: str) -> None:
         self.inner, self.script = inner, script
@@ -29,5 +40,5 @@ class OneTool:
         heard: Heard | None = None,
     ) -> ExecResult:
         self.asked = list(argv)
-        command = (self.python, "-I", "-c", self.script)
+        command = (self.python, "-I", "-c", SAYS + self.script)
         return self.inner.exec(command, timeout_s=timeout_s, cwd=cwd, stdin=stdin, env=env, log=log, heard=heard)

@@ -28,7 +28,7 @@ def tool(tmp_path: Path) -> Iterator[Callable[[str], OneTool]]:
 
 
 def test_the_tools_are_called_as_their_readme_says(tool: Callable[[str], OneTool]) -> None:
-    sandbox = tool(f"print({json.dumps(json.dumps(GOOD))})")
+    sandbox = tool(f"say({GOOD})")
     assert run_verify(sandbox, TASK, RULES, timeout_s=20).status == "verified"
     assert sandbox.asked[1:3] == ["-I", "/opt/agent-tools/verify.py"]
     flags = dict(zip(sandbox.asked[3::2], sandbox.asked[4::2], strict=True))
@@ -53,7 +53,7 @@ def test_a_report_is_there_before_its_processes_have_ended(tool: Callable[[str],
     report = json.dumps(GOOD | {"evidence": {"much": "x" * 300_000}})
     script = (
         f"import json, time; report = {GOOD} | {{'evidence': {{'much': 'x' * 300_000}}}}\n"
-        "print(json.dumps(report), flush=True); time.sleep(2); print('more')"
+        "say(report); time.sleep(2); print('more')"
     )
     found: list[tuple[float, ExecResult]] = []
     sandbox = tool(script)
@@ -76,10 +76,12 @@ def test_nothing_is_reported_of_half_a_line(tool: Callable[[str], OneTool]) -> N
         ("", "without a report", "exited"),
         ("raise SystemExit('out of luck')", "exit code 1 and without a report (out of luck)", "exited"),
         ("import os; os.abort()", "exit code 134", "exited"),
-        (f"print({json.dumps(json.dumps(GOOD))} * 2)", "without a report", "exited"),
-        ("print('{\"schema_version\": 1}')", "not valid", "exited"),
-        (f"print({json.dumps(json.dumps(GOOD | {'status': 'splendid'}))})", "not valid: status", "exited"),
-        (f"print({json.dumps(json.dumps(GOOD | {'reward': 3}))})", "not valid: reward", "exited"),
+        (f"print({json.dumps(json.dumps(GOOD))})", "without a report", "exited"),
+        (f"print('0' * 64, {json.dumps(json.dumps(GOOD))})", "without a report", "exited"),
+        (f"sys.stdin = open('/dev/null'); say({GOOD})", "without a report", "exited"),
+        ("say({'schema_version': 1})", "not valid", "exited"),
+        (f"say({GOOD | {'status': 'splendid'}})", "not valid: status", "exited"),
+        (f"say({GOOD | {'reward': 3}})", "not valid: reward", "exited"),
         ("import time; time.sleep(60)", "took longer than 1 s", "timeout"),
     ],
 )
@@ -104,4 +106,22 @@ def test_a_verdict_must_hold_together(tool: Callable[[str], OneTool]) -> None:
         "target": "cpu", "policy": "open", "precision": "bf16",
     }  # fmt: skip
     with pytest.raises(NoReport, match="accepted verdict has"):
-        run_judge(tool(f"print({json.dumps(json.dumps(verdict))}.replace('null', 'null'))"), TASK, RULES, timeout_s=20)
+        run_judge(tool(f"say({verdict})"), TASK, RULES, timeout_s=20)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        f"print({json.dumps(json.dumps(GOOD | {'status': 'rejected'}))})",
+        "print('no end of line', end='', flush=True)",
+        "sys.stdout.write('x' * 6_000_000 + chr(10))",
+        "print(chr(10) * 1000)",
+    ],
+)
+def test_of_all_that_is_printed_the_signed_line_counts(tool: Callable[[str], OneTool], noise: str) -> None:
+    assert run_verify(tool(f"{noise}\nsay({GOOD})\n{noise}"), TASK, RULES, timeout_s=20).status == "verified"
+
+
+def test_a_report_counts_whatever_comes_of_the_process_afterwards(tool: Callable[[str], OneTool]) -> None:
+    script = f"say({GOOD}); import os, time; time.sleep(60)"
+    assert run_verify(tool(script), TASK, RULES, timeout_s=2).status == "verified"

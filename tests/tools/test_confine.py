@@ -53,6 +53,43 @@ def test_others_cannot_be_touched(attempt):
     assert done.stdout.strip() == "True", done.stderr
 
 
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "fcntl.fcntl(reader, fcntl.F_SETOWN, os.getppid())",
+        "fcntl.fcntl(reader, 10, signal.SIGKILL)",
+        "fcntl.fcntl(reader, 15, struct.pack('ii', 1, os.getppid()))",
+        "fcntl.fcntl(reader, 1024, 0)",
+        "fcntl.ioctl(socket.socket().fileno(), 0x8901, struct.pack('i', os.getppid()))",
+        "fcntl.ioctl(socket.socket().fileno(), 0x8902, struct.pack('i', os.getppid()))",
+    ],
+)
+def test_nobody_can_be_named_for_a_signal_of_the_kernels(attempt):
+    body = "import fcntl, socket, struct\nreader, writer = os.pipe()\n"
+    done = run(f"{body}print(refused(lambda: {attempt}), fcntl.fcntl(reader, fcntl.F_GETFL))")
+    assert done.stdout.split() == ["True", "0"], done.stderr
+
+
+def test_processes_outside_cannot_be_opened_even_where_they_are_dumpable():
+    body = """
+if libc.syscall(444, None, ctypes.c_size_t(0), 1) < 4:
+    print("no landlock"); sys.exit()
+for name in ("mem", "fd/1", "environ", "maps"):
+    try:
+        open(f"/proc/{os.getppid()}/{name}", "rb").read(1)
+        print(name, "opened")
+    except PermissionError:
+        pass
+import tempfile
+with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+    open(f"{one}/file", "w").close()
+    os.rename(f"{one}/file", f"{other}/file")
+print("done")
+"""
+    said = run(body).stdout.strip()
+    assert said in ("done", "no landlock"), said
+
+
 def test_io_uring_is_not_there():
     number = NUMBERS[platform.machine()]["io_uring_setup"]
     done = run(f"print(libc.syscall({number}, 1, 0), ctypes.get_errno() in (errno.EPERM, errno.ENOSYS))")

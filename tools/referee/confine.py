@@ -1,9 +1,12 @@
-"""What a process does to itself before it may matter: not dumpable, no capabilities, a seccomp filter, limits.
+"""What a process does to itself before it may matter: not dumpable, no capabilities, a seccomp filter, limits, and
+where the kernel has it a Landlock domain.
 
 Covers: reading and writing other processes' memory (ptrace, process_vm_*, pidfd_getfd, /proc/PID/mem of processes that
-are not dumpable), signals to others, changing others' affinity or priority, io_uring and aio (which work on while
-their owner is stopped). Does not cover: a hole in the kernel; the file system (the sandbox around the tools does
-that). Only x86-64 and aarch64 have a filter.
+are not dumpable, with Landlock of all), signals to others (also those that a kernel sends on behalf of a descriptor's
+owner: F_SETOWN, FIOSETOWN), changing others' affinity or priority, io_uring and aio (which work on while their owner is
+stopped). Does not cover: a hole in the kernel; the file system (the sandbox around the tools does that). Only x86-64
+and aarch64 have a filter. Landlock: any process outside the domain is out of reach from Linux 6.7 on, signals to it
+from 6.12 on.
 """
 
 import ctypes
@@ -38,7 +41,7 @@ CALLS: Final = {
     "rt_tgsigqueueinfo": (297, 240), "tkill": (200, 130), "kill": (62, 129), "tgkill": (234, 131),
     "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
     "sched_setattr": (314, 274),
-    "setpriority": (141, 140), "ioprio_set": (251, 30), "prlimit64": (302, 261),
+    "setpriority": (141, 140), "ioprio_set": (251, 30), "prlimit64": (302, 261), "fcntl": (72, 25), "ioctl": (16, 29),
 }  # fmt: skip
 KILLED: Final = ("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "userfaultfd")
 REFUSED: Final = (
@@ -55,6 +58,19 @@ SELF_ONLY: Final = (
     ("sched_setattr", 0),
     ("prlimit64", 0),
 )  # fmt: skip
+
+# (call, values of its second argument): they name a process that the kernel signals later, or make it do so
+COMMANDS: Final = (
+    # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY
+    ("fcntl", (8, 10, 15, 1024, 1026)),
+    # FIOSETOWN, SIOCSPGRP
+    ("ioctl", (0x8901, 0x8902)),
+)
+LANDLOCK_CREATE: Final = 444  # the same numbers on all machines
+LANDLOCK_RESTRICT: Final = 446
+LANDLOCK_VERSION: Final = 1
+BIND_TCP: Final = 1 << 0
+ABSTRACT_SOCKETS_AND_SIGNALS: Final = (1 << 0) | (1 << 1)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -109,6 +125,7 @@ def filter_calls() -> bool:
         return False
     program = _program(column, os.getpid())
     prctl(PR_SET_NO_NEW_PRIVS, 1)
+    enter_domain()
     code = b"".join(program)
     buffer = ctypes.create_string_buffer(code, len(code))
 
@@ -124,6 +141,26 @@ def filter_calls() -> bool:
             return False
         raise OSError(number, os.strerror(number), "seccomp")
     return True
+
+
+def enter_domain() -> bool:
+    """No access to processes outside (their memory, descriptors, environment), whoever they are; False where the kernel
+    has no Landlock that does this without rules for files. Needs no_new_privs; holds for this thread and its children.
+
+    Rules for files would forbid renaming between folders, which compilers' caches do.
+    """
+    version = _libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), LANDLOCK_VERSION)
+    if version < 4:
+        return False
+    # struct landlock_ruleset_attr: handled_access_fs, handled_access_net, scoped
+    asked = struct.pack("<3Q", 0, 0, ABSTRACT_SOCKETS_AND_SIGNALS) if version >= 6 else struct.pack("<2Q", 0, BIND_TCP)
+    rules = _libc.syscall(LANDLOCK_CREATE, asked, ctypes.c_size_t(len(asked)), 0)
+    if rules < 0:
+        return False
+    try:
+        return bool(_libc.syscall(LANDLOCK_RESTRICT, rules, 0) == 0)
+    finally:
+        os.close(rules)
 
 
 def _op(code: int, k: int, jt: int = 0, jf: int = 0) -> bytes:
@@ -150,4 +187,10 @@ def _program(column: int, pid: int) -> list[bytes]:
             _op(ret, ERRNO | errno.EPERM),
             _op(ret, ALLOW),
         ]
+    for name, commands in COMMANDS:
+        # Only the low half counts: the kernel takes it as an unsigned int.
+        program += [_op(equal, CALLS[name][column], jt=0, jf=2 * len(commands) + 2), _op(load, 16 + 8)]
+        for command in commands:
+            program += [_op(equal, command, jt=0, jf=1), _op(ret, ERRNO | errno.EPERM)]
+        program += [_op(ret, ALLOW)]
     return [*program, _op(ret, ALLOW)]

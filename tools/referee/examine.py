@@ -117,6 +117,7 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
     findings.build = session.build_report
     findings.submission_sha256 = session.submission_sha256
     findings.evidence = evidence.collect(session, trial, findings.times)
+    session.nursery.silence()  # before the report is written: nobody else may write into the same pipe then
     findings.seconds = round(time.monotonic() - started, 3)
     return findings
 

@@ -386,6 +386,14 @@ class Nursery:
         free = [worker.pid for worker in trusted if not worker.ended]
         return freeze.kill_all(os.getpid(), known=known, free=free)
 
+    def silence(self) -> None:
+        """Nothing of a submission runs any more; it takes as long as sending the signals."""
+        for worker in self.workers:
+            if not worker.ended:
+                with contextlib.suppress(OSError):
+                    os.kill(worker.pid, signal.SIGKILL)
+        self.kill_strangers(trusted=[])
+
     def company(self, pid: int) -> list[int]:
         """Living processes that a worker has started: its children, and orphans, which come to this process."""
         known = {self.process.pid, *(worker.pid for worker in self.workers)}
@@ -395,10 +403,7 @@ class Nursery:
         return sorted(found - known)
 
     def close(self) -> None:
-        for worker in self.workers:  # all at once: giving back a GPU's memory takes each of them a while
-            if not worker.ended:
-                with contextlib.suppress(OSError):
-                    os.kill(worker.pid, signal.SIGKILL)
+        self.silence()  # all at once: giving back a GPU's memory takes each of them a while
         for worker in self.workers:
             worker.end()
         self.process.kill()

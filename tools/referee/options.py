@@ -4,8 +4,10 @@ import argparse
 import hashlib
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from referee import signing
 
 TEXT_LIMIT = 8 << 20
 PROFILE_S = 12.0
@@ -27,6 +29,7 @@ class Options:
     text: str
     signals: Path | None = None  # files in it say what has come; see waiting.py
     awaited: tuple[str, ...] = ()  # of device and submission, those that are not there yet
+    key: bytes = field(default=b"", repr=False)  # signs the report
 
     @property
     def task_sha256(self) -> str:
@@ -61,7 +64,8 @@ def read_options(tool: str, *, budget_s: float) -> Options:
     if flags.awaited and flags.signals is None:
         parser.error("--await needs --signals")
     try:
-        text = json.loads(sys.stdin.buffer.read(TEXT_LIMIT))["model_py"]
+        asked = json.loads(sys.stdin.buffer.read(TEXT_LIMIT))
+        text, key = asked["model_py"], signing.key_in(asked)
         if not isinstance(text, str):
             raise TypeError("model_py is no string")
     except (ValueError, KeyError, TypeError) as error:
@@ -78,4 +82,5 @@ def read_options(tool: str, *, budget_s: float) -> Options:
         text=text,
         signals=flags.signals,
         awaited=tuple(flags.awaited),
+        key=key,
     )

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import Any, Final
 
+from referee import signing
 from referee.examine import Findings
 from referee.options import Options
 from referee.samples import Times
@@ -22,13 +23,11 @@ def take_stdout() -> int:
     return kept
 
 
-def write(descriptor: int, report: dict[str, Any]) -> None:
-    data = json.dumps(report, allow_nan=False).encode() + b"\n"
-    if len(data) > EVIDENCE_BYTES:
-        report = {**report, "evidence": {"left_out": f"{len(data)} bytes of evidence are over the limit"}}
-        data = json.dumps(report).encode() + b"\n"
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(data)
+def write(descriptor: int, report: dict[str, Any], *, key: bytes) -> None:
+    size = len(json.dumps(report, allow_nan=False))
+    if size > EVIDENCE_BYTES:
+        report = {**report, "evidence": {"left_out": f"{size} bytes of evidence are over the limit"}}
+    signing.write(descriptor, report, key=key)
     sys.stdout.flush()
 
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from referee import signing
+
 INSIDE: Final = Path(__file__).resolve().parent / "inside.py"
 RESULT_BYTES: Final = 4 << 20
 MODEL_BYTES: Final = 4 << 20
@@ -41,18 +43,26 @@ class StdinError(Exception):
 
 def model_from_stdin(*, required: bool) -> str | None:
     """The text under "model_py" of the JSON object on stdin; None where nothing was sent and nothing is required."""
+    return asked_on_stdin(required=required)[0]
+
+
+def asked_on_stdin(*, required: bool) -> tuple[str | None, bytes]:
+    """The same, and the key that signs the report, empty where none was sent."""
     data = b"" if sys.stdin.isatty() else sys.stdin.buffer.read(MODEL_BYTES + 1)
     if len(data) > MODEL_BYTES:
         raise StdinError(f"more than {MODEL_BYTES >> 20} MB on standard input")
     if not data.strip() and not required:
-        return None
+        return None, b""
     try:
         value = json.loads(data)
     except ValueError as error:
         raise StdinError(f'standard input must be {{"model_py": "<text>"}}: {error}') from error
     if not isinstance(value, dict) or not isinstance(value.get("model_py"), str):
         raise StdinError('standard input must be a JSON object with the text of model.py under "model_py"')
-    return str(value["model_py"])
+    try:
+        return str(value["model_py"]), signing.key_in(value)
+    except ValueError as error:
+        raise StdinError(str(error)) from error
 
 
 def run(
