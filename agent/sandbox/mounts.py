@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import stat
+import subprocess
 from pathlib import Path, PurePosixPath
 
 from agent.errors import SandboxError
@@ -46,18 +47,26 @@ def give_to(folder: Path, user: tuple[int, int]) -> None:
         for _, folders, files, descriptor in os.fwalk(folder, follow_symlinks=False):
             for name in (*folders, *files):
                 os.chown(name, *user, dir_fd=descriptor, follow_symlinks=False)
+    except RecursionError as error:
+        raise SandboxError(f"{folder} holds folders that nest too deeply", hint=f"rm -r '{folder}'") from error
     except OSError as error:
         raise SandboxError(f"cannot give {folder} to the sandbox's user: {error}", hint=f"ls -ld '{folder}'") from error
 
 
 def remove_tree(folder: Path) -> None:
     """Remove a folder that a sandbox wrote into: follows no link, opens folders without rights, never raises."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RecursionError):
         for _, folders, _, descriptor in os.fwalk(folder, follow_symlinks=False):
             for name in folders:
                 if stat.S_ISDIR(os.lstat(name, dir_fd=descriptor).st_mode):
                     os.chmod(name, 0o700, dir_fd=descriptor)
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder.is_dir() and not folder.is_symlink():
+        # Folders nest deeper than Python's functions can call themselves, or than it may open descriptors.
+        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+            with contextlib.suppress(OSError):
+                subprocess.run([*command, "--", folder], capture_output=True, check=False)
 
 
 def for_all(path: Path) -> bool:

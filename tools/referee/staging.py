@@ -14,6 +14,7 @@ from referee.launch import WorkerFailure
 
 LIMIT_BYTES: Final = 64 << 20
 LIMIT_FILES: Final = 2000
+MOST_NESTED: Final = 32
 LEFT_OUT: Final = (".so", ".o", ".a", ".pyc", ".pyd", ".pth")
 
 
@@ -40,6 +41,8 @@ def _files(workspace: Path) -> list[Path]:
     found = []
     for top, folders, names in os.walk(workspace):
         folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
+        if len(Path(top).relative_to(workspace).parts) >= MOST_NESTED:
+            raise WorkerFailure("submission", "load.too_large", f"folders nest deeper than {MOST_NESTED}")
         for name in sorted(names):
             path = Path(top) / name
             if path == workspace / "model.py" or path.suffix in LEFT_OUT:

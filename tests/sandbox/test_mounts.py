@@ -1,0 +1,51 @@
+"""Folders that a sandbox wrote into can always be removed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.errors import SandboxError
+from agent.sandbox.mounts import give_to, remove_tree
+
+DEEP = 3000
+
+
+def nested(folder: Path) -> Path:
+    """A folder with DEEP folders in one another, made as a submission would: a path of that length has no name."""
+    folder.mkdir()
+    at = os.open(folder, os.O_RDONLY)
+    for _ in range(DEEP):
+        os.mkdir("f", dir_fd=at)
+        inner = os.open("f", os.O_RDONLY, dir_fd=at)
+        os.close(at)
+        at = inner
+    os.close(at)
+    return folder
+
+
+def test_folders_that_nest_deeper_than_python_calls_itself_go_as_well(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    folder = nested(tmp_path / "deep")
+    (folder / "link").symlink_to(kept)
+    (folder / "closed").mkdir(mode=0o000)
+    remove_tree(folder)
+    assert not os.path.lexists(folder) and kept.is_dir()
+
+
+def test_what_is_not_there_is_removed_already(tmp_path: Path) -> None:
+    remove_tree(tmp_path / "nothing")
+    (tmp_path / "kept").mkdir(mode=0o500)
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    remove_tree(tmp_path / "link")
+    assert (tmp_path / "kept").stat().st_mode & 0o777 == 0o500
+
+
+def test_such_a_folder_is_not_given_away(tmp_path: Path) -> None:
+    folder = nested(tmp_path / "deep")
+    try:
+        with pytest.raises(SandboxError, match="nest too deeply"):
+            give_to(folder, (os.getuid(), os.getgid()))
+    finally:
+        remove_tree(folder)
