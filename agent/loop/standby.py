@@ -27,8 +27,7 @@ from agent.judging.submission import prepare_workspace
 from agent.judging.tool_runs import NoReport, Rules, Target, parse_report, run_standby
 from agent.loop.waiting import Interrupted
 from agent.sandbox.base import ExecResult, Sandbox
-from agent.sandbox.mounts import remove_tree
-from agent.sandbox.scratch import make_scratch
+from agent.sandbox.scratch import make_scratch, remove_scratch
 from agent.sandbox.snapshot import SnapshotError
 from agent.tasks.task import Task
 
@@ -160,7 +159,7 @@ class Standby:
                 )
             self._released.wait(CLOSING_S)  # the log is still to be copied
         finally:
-            remove_tree(self._folder)
+            remove_scratch(self._folder)
 
     def _opened(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -307,7 +306,7 @@ class Reserve:
         self._drop()
         for standby in self._leaving:
             standby.join()
-        remove_tree(self._scratch)
+        remove_scratch(self._scratch)
 
     def _drop(self) -> None:
         current, self._current = self._current, None

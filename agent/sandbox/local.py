@@ -13,7 +13,6 @@ from agent.sandbox.beneath import HostFiles, Root
 from agent.sandbox.capture import CommandOutput
 from agent.sandbox.cgroup import Cgroup, create_cgroup
 from agent.sandbox.interpreter import Interpreter
-from agent.sandbox.mounts import remove_tree
 from agent.sandbox.process import (
     NOT_STARTED,
     TIMED_OUT,
@@ -22,7 +21,7 @@ from agent.sandbox.process import (
     status_of,
     unusable,
 )
-from agent.sandbox.scratch import make_scratch
+from agent.sandbox.scratch import make_scratch, remove_scratch
 
 OPEN_FILES: Final = 4096
 PROBE_S: Final = 10.0
@@ -143,4 +142,4 @@ def enter_script(cgroup: Cgroup, *, file_bytes: int) -> list[str]:
 
 def _remove(scratch: Path, cgroup: Cgroup) -> None:
     cgroup.remove()
-    remove_tree(scratch)
+    remove_scratch(scratch)

@@ -6,12 +6,13 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from agent.errors import SandboxError
 from agent.sandbox.labels import owner_labels
+from agent.sandbox.mounts import remove_tree
 
 SCRATCH_PREFIX: Final = "cuda-agent-sandbox-"
 OWNER_FILE: Final = "owner.json"
@@ -47,6 +48,26 @@ def scratch_folders() -> list[tuple[Path, dict[str, str]]]:
         if isinstance(labels, dict):
             found.append((folder, {str(k): str(v) for k, v in labels.items()}))
     return found
+
+
+def remove_scratch(folder: Path) -> None:
+    """Its owner's name goes last: what dying processes still write, or a process that ends meanwhile leaves, is swept
+    by a later run.
+    """
+    for entry in _entries(folder):
+        if entry.is_dir() and not entry.is_symlink():
+            remove_tree(entry)
+        elif entry.name != OWNER_FILE:
+            with suppress(OSError):
+                entry.unlink()
+    if [entry.name for entry in _entries(folder)] in ([], [OWNER_FILE]):
+        remove_tree(folder)
+
+
+def _entries(folder: Path) -> list[Path]:
+    with suppress(OSError):
+        return list(folder.iterdir())
+    return []
 
 
 @contextmanager

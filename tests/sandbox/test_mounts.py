@@ -7,6 +7,7 @@ import pytest
 
 from agent.errors import SandboxError
 from agent.sandbox.mounts import give_to, remove_tree
+from agent.sandbox.scratch import make_scratch, remove_scratch
 
 DEEP = 3000
 
@@ -49,3 +50,15 @@ def test_such_a_folder_is_not_given_away(tmp_path: Path) -> None:
             give_to(folder, (os.getuid(), os.getgid()))
     finally:
         remove_tree(folder)
+
+
+def test_a_scratch_folder_that_cannot_be_emptied_keeps_its_owners_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_scratch({})
+    monkeypatch.setattr("agent.sandbox.scratch.remove_tree", lambda path: None)
+    remove_scratch(folder)
+    assert (folder / "owner.json").is_file() and (folder / "tmp").is_dir()
+    monkeypatch.undo()
+    remove_scratch(folder)
+    assert not folder.exists()
