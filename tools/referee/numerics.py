@@ -30,7 +30,12 @@ FLOOR_MAX_ULP: Final = {"full": 64.0, "half": 4.0, "double": 4096.0}
 FLOOR_RMS_ULP: Final = {"full": 16.0, "half": 2.0, "double": 1024.0}
 BLOCK: Final = 1 << 15
 DEVICE_BLOCK: Final = 1 << 25
-SUMMED_ULP: Final = 0.5  # of a sequential sum: rounding errors add up like the root of the number of terms
+SUMMED_ULP: Final = 0.125
+"""Times the root of the number of terms. Measured in this metric for means of 2**24 squares: 64 partial sums 0.05 to
+0.06, 16 of them 0.35 (of 2**20 terms: 0.03), the mean of one half of the terms 0.18 RMS, torch's own sum 0.0001. Terms
+of both signs: at most 0.12 in whatever order, with half of them left out 800. So long sums of one sign need blocks, or
+double precision.
+"""
 HALVES: Final = (torch.float16, torch.bfloat16)
 DOUBLES: Final = (torch.float64, torch.complex128)
 
