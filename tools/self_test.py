@@ -26,12 +26,13 @@ from gputools import programs, self_checks
 
 # TEST-NET-1 of RFC 5737: no machine answers there, so a refusal shows that there is no route, not that nobody is home.
 UNROUTED: Final = ("192.0.2.1", 53)
+WALLS: Final = Path(__file__).resolve().parent / "referee" / "walls.py"
 LAYERS: Final = Path(__file__).resolve().parent / "gputools" / "torch_layers.py"
 # A CPU's first torch.compile builds a precompiled header, which alone can take half a minute.
 PATIENCE_S: Final = {"cpu": 240.0, "cuda": 45.0}
 ORDER: Final = (
-    "no network", "user", "executable /tmp", "g++", "driver", "nvcc", "kernel launch", "torch", "torch on the GPU",
-    "Triton", "torch.compile", "torch.compile on the GPU", "ncu", "compute-sanitizer",
+    "no network", "user", "walls", "executable /tmp", "g++", "driver", "nvcc", "kernel launch", "torch",
+    "torch on the GPU", "Triton", "torch.compile", "torch.compile on the GPU", "ncu", "compute-sanitizer",
 )  # fmt: skip
 
 Outcome = tuple[bool, str]
@@ -73,6 +74,7 @@ def all_results(target: str, clock: Clock, *, quick: bool) -> list[Result]:
     single: dict[str, Callable[[], Outcome]] = {
         "no network": no_network,
         "user": not_root,
+        "walls": walls,
         "executable /tmp": executable_tmp,
         "g++": compiles_and_loads,
     }
@@ -156,6 +158,19 @@ def not_root() -> Outcome:
     if uid == 0 and outside == ["0"]:
         return False, "commands run as root"
     return True, f"uid {uid}"
+
+
+def walls() -> Outcome:
+    """Whether a sealed process can open those around the tools, such as `timeout`: they have its uid."""
+    said = subprocess.run(
+        [sys.executable, "-I", str(WALLS)], capture_output=True, text=True, timeout=20, check=True
+    ).stdout
+    found = json.loads(said)
+    if not found["filtered"]:
+        return False, "no system call filter for this machine"
+    if found["opened"]:
+        return False, f"a submission could open {', '.join(found['opened'])} (Landlock {found['landlock']})"[:300]
+    return True, f"system call filter, Landlock {found['landlock']}"
 
 
 def executable_tmp() -> Outcome:

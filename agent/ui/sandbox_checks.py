@@ -27,6 +27,7 @@ _LAST_CHARS: Final = 300
 _ADVICE: Final = {
     "no network": "this sandbox is not one: report it, and use another kind",
     "user": "run agent as an ordinary user",
+    "walls": "a kernel with Landlock (Linux 6.7) closes it; a report cannot be forged without it either",
     "executable /tmp": "/tmp must allow execution and have room: see sandbox.tmp_gb",
     "g++": "install g++ (Debian: apt-get install g++)",
     "nvcc": "install the CUDA toolkit (docker: agent image build --cuda); where the driver is older, a newer driver",
@@ -39,7 +40,7 @@ _ADVICE: Final = {
     "echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' > /etc/modprobe.d/nvidia-counters.conf, then reboot",
     "compute-sanitizer": "it comes with the CUDA toolkit; without it nothing looks for races and bad accesses",
 }
-_BETTER_TO_HAVE: Final = ("ncu", "compute-sanitizer", "Triton")
+_BETTER_TO_HAVE: Final = ("walls", "ncu", "compute-sanitizer", "Triton")
 
 
 def check_docker(config: Config, target: Target) -> Iterator[Check]:

@@ -1,5 +1,7 @@
 """What the filter of a submission's worker refuses, tried in a real process."""
 
+import ast
+import errno
 import platform
 import signal
 import subprocess
@@ -7,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from referee import confine
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 NUMBERS = {
@@ -19,7 +22,7 @@ sys.path.insert(0, {str(TOOLS)!r})
 from referee import confine
 libc = ctypes.CDLL(None, use_errno=True)
 confine.drop_capabilities()
-assert confine.filter_calls()
+assert confine.filter_calls(SEALING)
 def refused(call):
     try:
         call()
@@ -30,10 +33,9 @@ def refused(call):
 pytestmark = pytest.mark.skipif(platform.machine() not in NUMBERS, reason="no filter for this machine's call numbers")
 
 
-def run(body: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-I", "-c", START + body], capture_output=True, text=True, timeout=60, check=False
-    )
+def run(body: str, *, sealing: str = "") -> subprocess.CompletedProcess[str]:
+    code = START.replace("SEALING", sealing) + body
+    return subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +90,79 @@ print("done")
 """
     said = run(body).stdout.strip()
     assert said in ("done", "no landlock"), said
+
+
+COLUMN = ("x86_64", "aarch64").index(platform.machine()) if platform.machine() in NUMBERS else 0
+SAYS_ERROR = """
+def error_of(number, *arguments):
+    ctypes.set_errno(0)
+    code = libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments))
+    return ctypes.get_errno() if code == -1 else None
+"""
+
+
+def test_every_refused_call_is_refused():
+    numbers = {name: confine.CALLS[name][COLUMN] for name in confine.REFUSED}
+    body = f"print({{name: error_of(number, 0, 0, 0, 0, 0, 0) for name, number in {numbers}.items()}})"
+    done = run(SAYS_ERROR + body)
+    assert set(ast.literal_eval(done.stdout).values()) == {errno.EPERM}, (done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("name", confine.KILLED)
+def test_calls_into_another_process_end_this_one(name):
+    done = run(f"{SAYS_ERROR}error_of({confine.CALLS[name][COLUMN]}, 0, 0, 0, 0, 0, 0); print('alive')")
+    assert (done.returncode, done.stdout) == (-signal.SIGSYS, "")
+
+
+def test_calls_that_name_another_process_are_refused_whatever_stands_in_the_upper_half():
+    calls = [(confine.CALLS[name][COLUMN], index) for name, index in confine.SELF_ONLY]
+    body = f"""
+for number, index in {calls}:
+    for upper in (0, 1 << 32, -1 << 32):
+        arguments = [0] * 6
+        arguments[index] = os.getppid() + upper
+        print(error_of(number, *arguments))
+"""
+    assert set(run(SAYS_ERROR + body).stdout.split()) == {str(errno.EPERM)}
+
+
+def test_commands_are_refused_whatever_stands_in_the_upper_half():
+    calls = [(confine.CALLS[name][COLUMN], command) for name, commands in confine.COMMANDS for command in commands]
+    body = f"""
+for number, command in {calls}:
+    for upper in (0, 1 << 32, -1 << 32):
+        print(error_of(number, 0, command + upper, os.getppid()))
+"""
+    assert set(run(SAYS_ERROR + body).stdout.split()) == {str(errno.EPERM)}
+
+
+def test_nothing_below_proc_is_written_and_all_else_is():
+    body = """
+import subprocess, tempfile
+def kind(path, flags):
+    try:
+        os.close(os.open(path, flags))
+    except OSError as error:
+        return error.errno
+if not confine.landlock_version() >= 4:
+    print("no landlock"); sys.exit()
+task = f"self/task/{os.getpid()}"
+for path in ("self/oom_score_adj", f"{task}/oom_score_adj", f"{os.getppid()}/oom_score_adj", "self/mem"):
+    assert kind(f"/proc/{path}", os.O_WRONLY) == errno.EACCES, path
+    assert kind(f"/proc/{path}", os.O_RDONLY) is None or str(os.getppid()) in path, path
+reader, writer = os.pipe()
+memory = os.memfd_create("x")
+for path in ("/dev/null", f"/proc/self/fd/{writer}", f"/proc/self/fd/{memory}"):
+    assert kind(path, os.O_WRONLY) is None, path
+with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+    open(f"{one}/file", "w").close()
+    os.mkdir(f"{one}/inner")
+    os.rename(f"{one}/file", f"{one}/inner/file")
+    open(f"{other}/file", "w").close()
+print(subprocess.run("echo done > /dev/stdout", shell=True, capture_output=True, text=True).stdout.strip())
+"""
+    done = run(body, sealing="proc_read_only=True")
+    assert done.stdout.strip() in ("done", "no landlock"), done.stderr
 
 
 def test_io_uring_is_not_there():

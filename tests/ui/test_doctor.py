@@ -148,6 +148,7 @@ def test_the_whole_examination_as_json(
     report = json.loads(capsys.readouterr().out)
     inside = {check["name"]: check["status"] for check in report["checks"] if check["group"] == "inside bubblewrap"}
     names = ("no network", "user", "executable /tmp", "g++", "torch", "torch.compile")
+    assert inside.pop("walls") in ("ok", "warn")  # it needs Linux 6.7
     assert inside == dict.fromkeys(names, "ok")
     assert report["ok"] is True
     assert report["seconds"] >= max(check["seconds"] for check in report["checks"]) > 0

@@ -4,9 +4,10 @@ where the kernel has it a Landlock domain.
 Covers: reading and writing other processes' memory (ptrace, process_vm_*, pidfd_getfd, /proc/PID/mem of processes that
 are not dumpable, with Landlock of all), signals to others (also those that a kernel sends on behalf of a descriptor's
 owner: F_SETOWN, FIOSETOWN), changing others' affinity or priority, io_uring and aio (which work on while their owner is
-stopped). Does not cover: a hole in the kernel; the file system (the sandbox around the tools does that). Only x86-64
-and aarch64 have a filter. Landlock: any process outside the domain is out of reach from Linux 6.7 on, signals to it
-from 6.12 on.
+stopped); with Landlock and proc_read_only writing below /proc (oom_score_adj says whom the kernel ends when memory is
+short). Does not cover: a hole in the kernel; the file system (the sandbox around the tools does that). Only x86-64 and
+aarch64 have a filter. Landlock: any process outside the domain is out of reach from Linux 6.7 on, signals to it from
+6.12 on.
 """
 
 import ctypes
@@ -67,9 +68,13 @@ COMMANDS: Final = (
     ("ioctl", (0x8901, 0x8902)),
 )
 LANDLOCK_CREATE: Final = 444  # the same numbers on all machines
+LANDLOCK_ADD: Final = 445
 LANDLOCK_RESTRICT: Final = 446
 LANDLOCK_VERSION: Final = 1
+PATH_BENEATH: Final = 1
 BIND_TCP: Final = 1 << 0
+WRITE_FILE: Final = 1 << 1
+REFER: Final = 1 << 13
 ABSTRACT_SOCKETS_AND_SIGNALS: Final = (1 << 0) | (1 << 1)
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -118,14 +123,17 @@ def limit_resources(*, memory_bytes: int | None, file_bytes: int) -> None:
         handle.write("1000")
 
 
-def filter_calls() -> bool:
-    """Install the filter for this process and all that it starts; False where this machine's numbers are not known."""
+def filter_calls(*, proc_read_only: bool = False) -> bool:
+    """Install the filter for this process and all that it starts; False where this machine's numbers are not known.
+
+    Only while there is one thread: others would stay without. `proc_read_only`: see enter_domain.
+    """
     column = {"x86_64": 0, "aarch64": 1}.get(platform.machine())
     if column is None:
         return False
     program = _program(column, os.getpid())
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    enter_domain()
+    enter_domain(proc_read_only=proc_read_only)
     code = b"".join(program)
     buffer = ctypes.create_string_buffer(code, len(code))
 
@@ -143,24 +151,50 @@ def filter_calls() -> bool:
     return True
 
 
-def enter_domain() -> bool:
+def enter_domain(*, proc_read_only: bool = False) -> bool:
     """No access to processes outside (their memory, descriptors, environment), whoever they are; False where the kernel
-    has no Landlock that does this without rules for files. Needs no_new_privs; holds for this thread and its children.
+    has no Landlock that does this. Needs no_new_privs; holds for this thread and its children.
 
-    Rules for files would forbid renaming between folders, which compilers' caches do.
+    `proc_read_only` forbids to open anything below /proc for writing, above all oom_score_adj, which is no part of the
+    access that a domain guards: whoever lowers its own and raises that of the processes around the judge decides which
+    of them goes when memory is short, and a judge that is gone has no verdict.
     """
-    version = _libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), LANDLOCK_VERSION)
+    version = landlock_version()
     if version < 4:
         return False
+    files = WRITE_FILE | REFER if proc_read_only else 0
     # struct landlock_ruleset_attr: handled_access_fs, handled_access_net, scoped
-    asked = struct.pack("<3Q", 0, 0, ABSTRACT_SOCKETS_AND_SIGNALS) if version >= 6 else struct.pack("<2Q", 0, BIND_TCP)
+    scoped = ABSTRACT_SOCKETS_AND_SIGNALS if version >= 6 else 0
+    asked = struct.pack("<3Q", files, 0 if version >= 6 else BIND_TCP, scoped)[: 24 if version >= 6 else 16]
     rules = _libc.syscall(LANDLOCK_CREATE, asked, ctypes.c_size_t(len(asked)), 0)
     if rules < 0:
         return False
     try:
+        if files:
+            _allow_outside_of_proc(rules, files)
         return bool(_libc.syscall(LANDLOCK_RESTRICT, rules, 0) == 0)
     finally:
         os.close(rules)
+
+
+def landlock_version() -> int:
+    """Of the kernel's interface; 0 where it has none."""
+    return max(0, int(_libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), LANDLOCK_VERSION)))
+
+
+def _allow_outside_of_proc(rules: int, files: int) -> None:
+    """Rules only ever allow: one for each folder beside /proc. Renaming between them stays possible, since all have the
+    same (compilers' caches do it).
+    """
+    for entry in os.scandir("/"):
+        if entry.name == "proc" or not entry.is_dir(follow_symlinks=False):
+            continue
+        with suppress(PermissionError):
+            folder = os.open(entry.path, os.O_PATH | os.O_CLOEXEC)
+            # struct landlock_path_beneath_attr, packed: allowed_access, parent_fd
+            if _libc.syscall(LANDLOCK_ADD, rules, PATH_BENEATH, struct.pack("<Qi", files, folder), 0):
+                raise OSError(ctypes.get_errno(), "landlock_add_rule", entry.path)
+            os.close(folder)
 
 
 def _op(code: int, k: int, jt: int = 0, jf: int = 0) -> bytes:
