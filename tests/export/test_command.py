@@ -13,6 +13,7 @@ from agent.commands.export import FormatName
 from agent.export.formats import FORMATS
 
 EXAMPLES = str(RECORDED[0].parents[1])
+REWARDS = [json.loads((run / "verdict.json").read_text())["reward"] for run in RECORDED]
 
 
 def test_the_examples_become_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,10 +21,12 @@ def test_the_examples_become_a_data_set(tmp_path: Path, capsys: pytest.CaptureFi
     arguments = [EXAMPLES, "--format", "openai", "--filter", "reward >= 3", "--paper-filters", "all", "-o", str(out)]
     assert main(["export", *arguments]) == 0
     said = capsys.readouterr()
-    assert "5  runs found" in said.out
-    assert "4  filter: reward >= 3  (-1)" in said.out
-    assert "4 rows from 4 runs of 4 tasks" in said.out
-    assert len(lines_of(out / "train.jsonl")) == 4
+    runs, best = len(RECORDED), sum(reward >= 3 for reward in REWARDS)
+    assert 0 < best < runs
+    assert f"{runs}  runs found" in said.out
+    assert f"{best}  filter: reward >= 3  (-{runs - best})" in said.out
+    assert f"{best} rows from {best} runs of {best} tasks" in said.out
+    assert len(lines_of(out / "train.jsonl")) == best
     assert main(["export", *arguments]) == 2
     assert "is not empty" in capsys.readouterr().err
     assert main(["export", *arguments, "--overwrite"]) == 0
@@ -32,7 +35,7 @@ def test_the_examples_become_a_data_set(tmp_path: Path, capsys: pytest.CaptureFi
 def test_json_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", EXAMPLES, "--format", "trl-sft", "-o", str(tmp_path / "out"), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert (data["rows"], data["runs"], data["tasks"]) == (5, 5, 5)
+    assert (data["rows"], data["runs"], data["tasks"]) == (len(RECORDED),) * 3
     assert [file["path"] for file in data["files"]] == ["train.jsonl"]
 
 
