@@ -10,12 +10,12 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from referee import removal
 from referee.launch import HEAP, PASSED_ON, SPIN
 from taskrun import child
 
@@ -36,8 +36,8 @@ def main() -> int:
     parser.add_argument("--scratch", type=Path, help="folder for torch.compile's cache, kept between calls")
     flags = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
-    with tempfile.TemporaryDirectory(prefix="admit-", ignore_cleanup_errors=True) as own:
-        scratch = (flags.scratch or Path(own)).resolve()
+    with removal.scratch("admit-") as own:
+        scratch = (flags.scratch or own).resolve()
         options = {
             "target": flags.target,
             "lanes": flags.lanes or (cores if flags.target == "cpu" else 1),

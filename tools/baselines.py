@@ -32,7 +32,7 @@ def main() -> int:
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # the lanes are the parallel part
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking for GPUs then starts no driver, which no fork survives
     from baselining import crew
-    from referee import confine
+    from referee import confine, removal
 
     rows = [json.loads(line) for line in sys.stdin if line.strip()]
     import_all(bare=BARE in os.environ)
@@ -41,7 +41,7 @@ def main() -> int:
     confine.adopt_orphans()
     lanes = flags.lanes or max(1, len(os.sched_getaffinity(0)) // 2)
     with (
-        tempfile.TemporaryDirectory(prefix="agent-baselines-", ignore_cleanup_errors=True) as scratch,
+        removal.scratch("agent-baselines-") as scratch,
         flags.out.open("a", encoding="utf-8") as out,
     ):
         if torn(flags.out):

@@ -60,7 +60,8 @@ def sweep(kind: str) -> None:
     with contextlib.suppress(SandboxError):
         for leftover, remove in _containers() if kind == "docker" else _folders():
             if leftover.abandoned:
-                remove()
+                with contextlib.suppress(OSError, SandboxError):  # one that cannot go is no reason not to start
+                    remove()
         remove_abandoned_groups()
 
 

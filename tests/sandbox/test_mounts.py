@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import SandboxError
 from agent.sandbox.mounts import give_to, remove_tree
+from agent.sandbox.orphans import sweep
 from agent.sandbox.scratch import make_scratch, remove_scratch
 
 DEEP = 3000
@@ -43,13 +43,36 @@ def test_what_is_not_there_is_removed_already(tmp_path: Path) -> None:
     assert (tmp_path / "kept").stat().st_mode & 0o777 == 0o500
 
 
-def test_such_a_folder_is_not_given_away(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_such_a_folder_is_given_away_as_well(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
     folder = nested(tmp_path / "deep")
-    try:
-        with pytest.raises(SandboxError, match="nest too deeply"):
-            give_to(folder, (os.getuid(), os.getgid()))
-    finally:
+    (folder / "f" / "link").symlink_to(kept)
+    give_to(folder, (12345, 12345))
+    about = (folder / Path("f", *["f"] * 200)).stat()
+    assert (about.st_uid, about.st_gid, kept.stat().st_uid) == (12345, 12345, os.getuid())
+    assert (folder / "f" / "link").lstat().st_uid == 12345
+    remove_tree(folder)
+
+
+def test_one_folder_that_cannot_go_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.sandbox.scratch.tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("agent.sandbox.orphans.is_abandoned", lambda labels: True)
+    for _ in range(2):
+        nested(make_scratch({}) / "builds")
+    tried: list[Path] = []
+
+    def removing(folder: Path) -> None:
+        tried.append(folder)
+        if len(tried) == 1:
+            raise PermissionError(folder)
         remove_tree(folder)
+
+    monkeypatch.setattr("agent.sandbox.orphans.remove_tree", removing)
+    sweep("bubblewrap")
+    assert len(tried) == 2 and [path.exists() for path in tried] == [True, False]
+    remove_tree(tried[0])
 
 
 def test_a_scratch_folder_that_cannot_be_emptied_keeps_its_owners_name(

@@ -12,7 +12,6 @@ import functools
 import json
 import os
 import select
-import shutil
 import signal
 import sys
 import time
@@ -22,7 +21,7 @@ from typing import Any, Final, TextIO
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from referee import confine
+from referee import confine, removal
 
 from admission.sources import Given, Queue, Source
 
@@ -149,7 +148,7 @@ def _read(lane: Lane) -> None:
 def _finish(lane: Lane, options: Options, *, others: set[int]) -> dict[str, Any]:
     os.close(lane.reader)
     ended = _end(lane, others)
-    shutil.rmtree(_home(options, lane.pid), ignore_errors=True)
+    removal.remove(_home(options, lane.pid))
     report = {"id": lane.id, "seconds": round(time.monotonic() - lane.started, 3)}
     phase = "starting"
     for line in bytes(lane.data).splitlines():

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import time
 from collections import deque
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from referee import confine
+from referee import confine, removal
 
 Row = dict[str, Any]
 ALONE: Final = ("task.out_of_memory", "task.crashes")
@@ -178,7 +177,7 @@ class Crew:
             os.waitpid(lane.pid, 0)
         os.close(lane.reader)
         os.close(lane.writer)
-        shutil.rmtree(self.plan.scratch / f"problem-{lane.pid}", ignore_errors=True)
+        removal.remove(self.plan.scratch / f"problem-{lane.pid}")
         if result["status"] == "failed" and result["code"] in ALONE and not lane.alone and self.plan.lanes > 1:
             self.again.append((lane.row, True))
             return

@@ -1,7 +1,6 @@
 """A submission laid out and built for a run under a profiler: paths, and the command line of its process."""
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 import build
 from building.toolchain import Target
+from referee import removal
 
 SUBJECT = Path(__file__).resolve().parent / "subject.py"
 
@@ -45,9 +45,9 @@ def staged(workspace: Path, model_py: str, *, target: Target, cache: Path | None
     report = build.build(workspace, target=target, cache=cache)
     if report["status"] not in ("built", "no_sources"):
         raise NotBuilt(report)
-    with tempfile.TemporaryDirectory(prefix="agent-inspect-", ignore_cleanup_errors=True) as folder:
-        model = Path(folder) / "model.txt"
+    with removal.scratch("agent-inspect-") as folder:
+        model = folder / "model.txt"
         model.write_text(model_py, encoding="utf-8", errors="replace")
         module = Path(report["module"]) if report["module"] else None
         device = "cuda" if target == "cuda" else "cpu"
-        yield Staged(workspace.resolve(), Path(folder), model, module, report, device)
+        yield Staged(workspace.resolve(), folder, model, module, report, device)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import symbols
 from building import device
 
-from referee import freeze, quota, staging, waiting
+from referee import freeze, quota, removal, staging, waiting
 from referee.launch import Nursery, Worker, WorkerFailure
 from referee.options import Options
 from referee.outcome import Rejected, Unjudgeable
@@ -269,8 +269,7 @@ class Session:
         if self._builder is not None:
             self._builder.join(timeout=5.0)
         freeze.kill_all(os.getpid(), known=[], free=[])
-        with contextlib.suppress(RecursionError):  # a submission can nest folders deeply
-            shutil.rmtree(self.folder, ignore_errors=True)
+        removal.remove(self.folder)
 
 
 def _capability(target: str) -> str | None:

@@ -12,14 +12,13 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from referee import signing
+from referee import removal, signing
 
 INSIDE: Final = Path(__file__).resolve().parent / "inside.py"
 RESULT_BYTES: Final = 4 << 20
@@ -69,13 +68,13 @@ def run(
     mode: Mode, model_py: str, *, target: str, timeout_s: float, extra_env: Mapping[str, str] | None = None
 ) -> Outcome:
     """Executes `model_py` in a fresh interpreter, home and environment; never raises for what the task does."""
-    with tempfile.TemporaryDirectory(prefix="agent-task-", ignore_cleanup_errors=True) as folder:
+    with removal.scratch("agent-task-") as folder:
         # A lone surrogate cannot be written as UTF-8; the parser in the child then names the line.
-        (Path(folder) / "model.py").write_text(model_py, encoding="utf-8", errors="replace")
+        (folder / "model.py").write_text(model_py, encoding="utf-8", errors="replace")
         environment = {
             "PATH": search_path(),
-            "HOME": folder,
-            "TMPDIR": folder,
+            "HOME": str(folder),
+            "TMPDIR": str(folder),
             "LC_ALL": "C.UTF-8",
             **(extra_env or {}),
         }

@@ -4,7 +4,6 @@ A lock beside it says that its owner lives; what a killed process left is remove
 """
 
 import contextlib
-import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Final
 from agent.config import cache_home
 from agent.errors import RecordError
 from agent.locks import FOREVER, locked
+from agent.sandbox.mounts import remove_tree
 
 FOLDER: Final = "admission"
 LOCK: Final = ".lock"
@@ -45,5 +45,5 @@ def _sweep(home: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)
     folder.with_suffix(LOCK).unlink(missing_ok=True)
