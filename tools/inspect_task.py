@@ -5,7 +5,6 @@ whether a tolerance exists for it; the judge's own controls do that.
 """
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from referee import confine, signing
 from taskrun import child
 
 TIMEOUT_S: Final = 120.0
@@ -37,16 +37,15 @@ def main() -> int:
     parser.add_argument("--target", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--timeout-s", type=float, default=TIMEOUT_S, help="limit for everything together")
     flags = parser.parse_args()
-    stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    confine.set_dumpable(False)  # the task runs below with the same uid, and must not find the key here
+    stdout, key = os.dup(1), b""
     os.dup2(2, 1)
     try:
-        text = child.model_from_stdin(required=True)
+        text, key = child.asked_on_stdin(required=True)
         report = inspect_task(text or "", target=flags.target, timeout_s=flags.timeout_s)
     except child.StdinError as error:
         report = _report("error", [{"code": "task.stdin", "detail": str(error)}], {}, 0.0)
-    json.dump(report, stdout)
-    stdout.write("\n")
-    stdout.flush()
+    signing.write(stdout, report, key=key)
     return 0
 
 

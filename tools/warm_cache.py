@@ -13,7 +13,6 @@ use a copy of it.
 import argparse
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 import sys
@@ -30,6 +29,7 @@ import build
 from building import bounded
 from building.sources import SourceError, Sources, read_sources
 from building.toolchain import Target, Toolchain, ToolchainError, find_toolchain
+from referee import confine, signing
 from taskrun import child
 
 COMPILE_TIMEOUT_S: Final = 300.0
@@ -175,7 +175,8 @@ def main() -> int:
     parser.add_argument("--arch", help="GPU architecture such as sm_90 (default: the device's)")
     flags = parser.parse_args()
     # The report must be the only thing on stdout, whatever a library prints.
-    stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    confine.set_dumpable(False)  # the task runs below with the same uid, and must not find the key here
+    stdout, key = os.dup(1), b""
     os.dup2(2, 1)
     if flags.workspace is not None:
         if flags.cache is None:
@@ -183,11 +184,9 @@ def main() -> int:
         out = None if flags.names else flags.out
         report = submitted(flags.workspace, flags.cache, target=flags.target, out=out, arch=flags.arch)
     else:
-        text = child.model_from_stdin(required=False)
+        text, key = child.asked_on_stdin(required=False)
         report = warm(flags.out.resolve(), target=flags.target, model_py=text, arch=flags.arch)
-    json.dump(report, stdout)
-    stdout.write("\n")
-    stdout.flush()
+    signing.write(stdout, report, key=key)
     return 0
 
 

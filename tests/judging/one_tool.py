@@ -8,10 +8,13 @@ from agent.sandbox.base import ExecResult, Heard
 from agent.sandbox.unconfined import UnconfinedSandbox
 
 SAYS = """
-import hmac, json, sys
+import functools, hmac, json, sys
+@functools.cache
+def asked():
+    return json.load(sys.stdin)
 def say(report):
     data = json.dumps(report).encode()
-    key = bytes.fromhex(json.load(sys.stdin)['report_key'])
+    key = bytes.fromhex(asked()['report_key'])
     print('', hmac.digest(key, data, 'sha256').hex() + ' ' + data.decode(), sep=chr(10), flush=True)
 """
 
@@ -19,7 +22,7 @@ def say(report):
 class OneTool:
     """Runs `script` in place of whatever tool is asked for, in a real sandbox of kind none; keeps what it was asked.
 
-    `say(report)` in it prints a report as a tool does.
+    `say(report)` in it prints a report as a tool does, `asked()` is what came on standard input.
     """
 
     def __init__(self, inner: UnconfinedSandbox, script: str) -> None:

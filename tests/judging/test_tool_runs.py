@@ -43,8 +43,8 @@ def test_the_tools_are_called_as_their_readme_says(tool: Callable[[str], OneTool
 
 def test_the_pristine_text_arrives_on_stdin(tool: Callable[[str], OneTool]) -> None:
     script = (
-        "import json, sys; text = json.load(sys.stdin)['model_py']\n"
-        "print(json.dumps({'schema_version': 1, 'tool': 'inspect_task', 'status': 'ok', 'summary': {'text': text}}))"
+        "summary = {'text': asked()['model_py']}\n"
+        "say({'schema_version': 1, 'tool': 'inspect_task', 'status': 'ok', 'summary': summary})"
     )
     assert run_inspect(tool(script), TASK, target="cpu", timeout_s=20).summary["text"] == TEXT
 

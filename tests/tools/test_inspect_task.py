@@ -1,5 +1,6 @@
 """inspect_task.py as it is called: what it says about good tasks and about every way to be none."""
 
+import hmac
 import json
 import subprocess
 import sys
@@ -126,3 +127,27 @@ def test_standard_input_must_hold_the_text(text: str) -> None:
     done = subprocess.run(argv, input=text, capture_output=True, text=True, timeout=60)
     report = TaskReport.model_validate(json.loads(done.stdout))
     assert done.returncode == 0 and report.status == "error" and report.reasons[0].code == "task.stdin"
+
+
+@pytest.mark.torch
+def test_the_report_is_signed_with_the_key_that_came_on_stdin_and_the_task_cannot_find_it() -> None:
+    key = bytes(range(32))
+    hunting = f"""
+import os, sys
+sys.path.insert(0, {str(ROOT / "tools")!r})
+from referee import confine
+confine.drop_capabilities()  # root's, which no sandbox has
+parent = os.getppid()
+for name in ("mem", "environ", "fd/0", "fd/1", "maps"):
+    try:
+        open(f"/proc/{{parent}}/{{name}}", "rb").read(1)
+    except PermissionError:
+        continue
+    raise RuntimeError(f"{{name}} could be opened")
+"""
+    argv = [sys.executable, "-I", str(ROOT / "tools" / "inspect_task.py"), "--target", "cpu"]
+    asked = json.dumps({"model_py": hunting + GOOD, "report_key": key.hex()})
+    done = subprocess.run(argv, input=asked, capture_output=True, text=True, timeout=120, check=True)
+    signature, _, report = done.stdout.strip().partition(" ")
+    assert hmac.compare_digest(signature, hmac.digest(key, report.encode(), "sha256").hex())
+    assert json.loads(report)["status"] == "ok", report

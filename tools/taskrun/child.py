@@ -40,13 +40,10 @@ class StdinError(Exception):
     """Standard input does not hold {"model_py": "<text>"}."""
 
 
-def model_from_stdin(*, required: bool) -> str | None:
-    """The text under "model_py" of the JSON object on stdin; None where nothing was sent and nothing is required."""
-    return asked_on_stdin(required=required)[0]
-
-
 def asked_on_stdin(*, required: bool) -> tuple[str | None, bytes]:
-    """The same, and the key that signs the report, empty where none was sent."""
+    """The text under "model_py" of the JSON object on stdin (None where nothing was sent and nothing is required), and
+    the key that signs the report, empty where none was sent.
+    """
     data = b"" if sys.stdin.isatty() else sys.stdin.buffer.read(MODEL_BYTES + 1)
     if len(data) > MODEL_BYTES:
         raise StdinError(f"more than {MODEL_BYTES >> 20} MB on standard input")
