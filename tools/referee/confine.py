@@ -162,7 +162,10 @@ def enter_domain(*, proc_read_only: bool = False) -> bool:
     version = landlock_version()
     if version < 4:
         return False
-    files = WRITE_FILE | REFER if proc_read_only else 0
+    return (proc_read_only and _entered(version, files=WRITE_FILE | REFER)) or _entered(version, files=0)
+
+
+def _entered(version: int, *, files: int) -> bool:
     # struct landlock_ruleset_attr: handled_access_fs, handled_access_net, scoped
     scoped = ABSTRACT_SOCKETS_AND_SIGNALS if version >= 6 else 0
     asked = struct.pack("<3Q", files, 0 if version >= 6 else BIND_TCP, scoped)[: 24 if version >= 6 else 16]
@@ -170,9 +173,8 @@ def enter_domain(*, proc_read_only: bool = False) -> bool:
     if rules < 0:
         return False
     try:
-        if files:
-            _allow_outside_of_proc(rules, files)
-        return bool(_libc.syscall(LANDLOCK_RESTRICT, rules, 0) == 0)
+        allowed = not files or _allow_outside_of_proc(rules, files)
+        return bool(allowed and _libc.syscall(LANDLOCK_RESTRICT, rules, 0) == 0)
     finally:
         os.close(rules)
 
@@ -182,19 +184,21 @@ def landlock_version() -> int:
     return max(0, int(_libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), LANDLOCK_VERSION)))
 
 
-def _allow_outside_of_proc(rules: int, files: int) -> None:
+def _allow_outside_of_proc(rules: int, files: int) -> bool:
     """Rules only ever allow: one for each folder beside /proc. Renaming between them stays possible, since all have the
-    same (compilers' caches do it).
+    same (compilers' caches do it). False where one folder cannot have a rule: honest code would miss it.
     """
     for entry in os.scandir("/"):
         if entry.name == "proc" or not entry.is_dir(follow_symlinks=False):
             continue
-        with suppress(PermissionError):
-            folder = os.open(entry.path, os.O_PATH | os.O_CLOEXEC)
+        folder = os.open(entry.path, os.O_PATH | os.O_CLOEXEC)
+        try:
             # struct landlock_path_beneath_attr, packed: allowed_access, parent_fd
             if _libc.syscall(LANDLOCK_ADD, rules, PATH_BENEATH, struct.pack("<Qi", files, folder), 0):
-                raise OSError(ctypes.get_errno(), "landlock_add_rule", entry.path)
+                return False
+        finally:
             os.close(folder)
+    return True
 
 
 def _op(code: int, k: int, jt: int = 0, jf: int = 0) -> bytes:
