@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import torch
 
-from referee import numerics, slices, tree
+from referee import numerics, parts, tree
 from referee.numerics import Error, Tolerance
 from referee.outcome import Rejected
 
@@ -89,8 +89,8 @@ def find_mismatch(
         error = numerics.measure(output, truth=want, reference=other, scale=tolerance.scale)
         if not tolerance.allows(error):
             return Mismatch(leaf=at, error=error, tolerance=tolerance)
-        if other is want:  # no truth to measure the reference by
+        if other is want:  # nothing to measure parts by
             continue
-        if detail := slices.neglected(output, truth=want, reference=other):
+        if detail := parts.neglected(output, truth=want, reference=other, lenient=tolerance.lenient):
             return Mismatch(leaf=at, error=Error(error.largest, error.rms, detail), tolerance=tolerance)
     return None

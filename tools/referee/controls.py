@@ -1,6 +1,8 @@
 """Outputs that must not pass: if one does, the task has no tolerance that judges it, and no verdict is given.
 
-Not so the next lower precision: tolerances shrink until it is rejected (see `numerics`), unless it has lost nothing.
+Not so the next lower precision, nor what leaves something out: tolerances shrink until it is rejected (see `numerics`),
+unless it has lost nothing. Left out are an eighth of the rows of all inputs (others take their place, so that a mean
+stays one) and branches whose weights are so small that the output hardly shows them.
 """
 
 from dataclasses import dataclass, field
@@ -11,9 +13,10 @@ import torch
 from referee import compare, numerics
 from referee.numerics import Tolerance
 from referee.outcome import Unjudgeable
-from referee.truth import LOWER_BITS, Leaves, Truth
+from referee.truth import BRANCH, LOWER_BITS, ROWS, Leaves, Truth
 
 LOWER: Final = "lower_precision"
+SHRINKING: Final = (LOWER, ROWS[0], BRANCH)
 
 
 @dataclass
@@ -40,6 +43,9 @@ class Controls:
             if lower is not None and not _identical(lower, reference):
                 self._forbid(lower, want, reference, tolerances)
                 self._add(LOWER, lower, truth, item, tolerances)
+            for name in (*ROWS, BRANCH):
+                told = ROWS[0] if name in ROWS else name
+                self._leave_out(told, self._variant(truth, name, item), truth, item, tolerances)
             old = self._variant(truth, "previous_weights", item)
             if weighted and old is not None:
                 self._add("perturbed_weights", old, truth, item, tolerances)
@@ -56,6 +62,19 @@ class Controls:
                 error = numerics.measure(output.to(exact.dtype), truth=truth, reference=exact, scale=tolerance.scale)
                 tolerance.forbid(error, honest=honest)
 
+    def _leave_out(
+        self, name: str, outputs: Leaves | None, truth: Truth, item: int, tolerances: list[Tolerance]
+    ) -> None:
+        reference = truth.reference[item]
+        if outputs is None or [leaf.shape for leaf in outputs] != [leaf.shape for leaf in reference]:
+            return
+        if _identical(outputs, reference):
+            return
+        for output, want, exact, tolerance in zip(outputs, truth.truth[item], reference, tolerances, strict=True):
+            if exact.dtype.is_floating_point or exact.dtype.is_complex:
+                tolerance.miss(name, numerics.measure(output, truth=want, reference=exact, scale=tolerance.scale))
+        self._add(name, outputs, truth, item, tolerances)
+
     def _add(self, name: str, outputs: Leaves, truth: Truth, item: int, tolerances: list[Tolerance]) -> None:
         reference = truth.reference[item]
         fitting = [output.to(leaf.dtype) for output, leaf in zip(outputs, reference, strict=True)]
@@ -71,9 +90,9 @@ class Controls:
                 passed.append(name)
             else:
                 self.rejected.append(name)
-        self.indistinct = [LOWER] if LOWER in passed and LOWER not in self.rejected else []
+        self.indistinct = [name for name in SHRINKING if name in passed and name not in self.rejected]
         for name in passed:
-            if name not in self.rejected and name != LOWER:
+            if name not in self.rejected and name not in SHRINKING:
                 raise Unjudgeable(
                     "task.unjudgeable", f"no tolerance tells the right output from this one: {_TOLD[name]}"
                 )

@@ -16,6 +16,10 @@ WIDER: Final = {
     torch.complex64: torch.complex128,
 }  # fmt: skip
 NO_MEMORY: Final = ("can't allocate memory", "CUDA out of memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+REPLACED: Final = 8  # one row of so many
+SMALL: Final = 1e-3  # RMS of weights that a branch may be left out for
+ROWS: Final = ("rows_left_out", "other_rows_left_out")
+WITHIN: Final = ("float64", "noise", "previous_weights", "again", "branch_left_out", *ROWS)  # those that may fail
 MANTISSA_BITS: Final = {torch.float32: 23}
 Reply = tuple[protocol.Message, bytes, tuple[int, ...]]
 Pack = Callable[[list[torch.Tensor]], tuple[protocol.Message, tuple[int, ...]]]
@@ -129,7 +133,7 @@ class Oracle:
         return {"ok": True, "found": found, "notes": notes, **packed}, b"", descriptors
 
     def _variant(self, variant: str, index: int) -> tuple[tree.Spec | None, list[torch.Tensor], protocol.Message]:
-        if variant in ("float64", "noise", "previous_weights", "again") or variant.startswith("bits"):
+        if variant in WITHIN or variant.startswith("bits"):
             try:
                 return (*self._outputs(variant, index), {})
             except Exception:
@@ -154,6 +158,10 @@ class Oracle:
             inputs = [_noisy(leaf) for leaf in _copies(leaves)]
         elif variant == "again":
             inputs = _copies(leaves)
+        elif variant in ROWS:
+            inputs = _replaced(_copies(leaves))
+        elif variant == "branch_left_out":
+            model, inputs = _without_small(self.model), _copies(leaves)
         elif variant == "previous_weights":
             model, inputs = self.previous, _copies(leaves)
         else:
@@ -221,6 +229,39 @@ def _noisy(value: torch.Tensor) -> torch.Tensor:
         return value
     epsilon = torch.finfo(value.dtype).eps / 2
     return (value * (1 + epsilon * torch.randint(-1, 2, value.shape, device=value.device))).to(value.dtype)
+
+
+def _replaced(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Inputs in which others take the place of a random eighth of the rows along the longest dimension; the same ones
+    in inputs of the same length, which belong together.
+    """
+    places: dict[int, torch.Tensor] = {}
+    for leaf in leaves:
+        dim = max(range(leaf.dim()), key=lambda at: leaf.shape[at], default=0)
+        length = leaf.shape[dim] if leaf.dim() else 0
+        if length >= REPLACED:
+            if length not in places:
+                order, gone = torch.randperm(length), length // REPLACED
+                places[length] = torch.arange(length)
+                places[length][order[:gone]] = order[gone : 2 * gone]
+            leaf.copy_(leaf.index_select(dim, places[length].to(leaf.device)))
+    return leaves
+
+
+def _without_small(model: torch.nn.Module) -> torch.nn.Module | None:
+    """Weights as small as those that scale a branch at the start of a training (1e-6) are zero; None without such."""
+    small = [name for name, value in model.named_parameters() if 0 < _rms(value) < SMALL]
+    if not small:
+        return None
+    found = copy.deepcopy(model)
+    with torch.no_grad():
+        for name in small:
+            found.get_parameter(name).zero_()
+    return found
+
+
+def _rms(value: torch.Tensor) -> float:
+    return float(value.detach().abs().double().square().mean().sqrt()) if value.is_floating_point() else 0.0
 
 
 def _rounded(value: torch.Tensor, bits: int) -> torch.Tensor:

@@ -1,0 +1,57 @@
+"""Whether integers that may differ, because rounding decides them, differ as rounding makes them differ.
+
+A share of the whole says neither where nor how far. Where: in no stretch of neighbours more than FACTOR times the
+reference's own share, of the whole or of the stretch, plus six standard deviations. How far: at most FACTOR times as
+many by FACTOR times the distance, for every distance. A wrong index may be any number, and then the second says
+nothing; a value that rounding has moved is near the right one.
+"""
+
+from typing import Final
+
+import torch
+
+FACTOR: Final = 8.0
+DEVIATIONS: Final = 6.0
+SPARE: Final = 32.0  # elements: what is rare in the reference may have been missing there by chance
+STRETCH: Final = 256
+STRETCHES: Final = 0.002  # that may be off
+FURTHEST: Final = 40  # powers of two
+
+
+def unlike_rounding(output: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tensor) -> str:
+    """What is wrong, empty where nothing is. Shapes are equal."""
+    exact = truth.to(reference.dtype)
+    wrong = ((output != reference) & (output != exact)).flatten()
+    if not bool(wrong.any()):
+        return ""
+    own = (reference != exact).flatten()
+    return _gathered(wrong, own) or _far(output, exact, wrong, reference, own)
+
+
+def _gathered(wrong: torch.Tensor, own: torch.Tensor) -> str:
+    whole = wrong.numel() // STRETCH * STRETCH
+    if not whole:
+        return ""
+    ours, theirs = (part[:whole].view(-1, STRETCH).sum(dim=1).double() for part in (wrong, own))
+    expected = FACTOR * torch.clamp(theirs, min=float(own.double().mean()) * STRETCH)
+    bad = float((ours > expected + DEVIATIONS * expected.sqrt() + 1).double().mean())
+    if bad <= STRETCHES:
+        return ""
+    return f"{bad:.1%} of all stretches of {STRETCH} integers have more wrong ones than rounding makes"
+
+
+def _far(
+    output: torch.Tensor, exact: torch.Tensor, wrong: torch.Tensor, reference: torch.Tensor, own: torch.Tensor
+) -> str:
+    ours, theirs = _distances(output, exact, wrong), _distances(reference, exact, own)
+    for power in range(FURTHEST):
+        near = 2.0**power
+        expected = FACTOR * float((theirs >= near).sum())
+        found = float((ours >= FACTOR * near).sum())
+        if found > expected + DEVIATIONS * expected**0.5 + SPARE:
+            return f"{int(found)} integers are off by {FACTOR * near:.0f} or more, further than rounding moves them"
+    return ""
+
+
+def _distances(one: torch.Tensor, other: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    return (one.flatten()[chosen].double() - other.flatten()[chosen].double()).abs_()
