@@ -15,9 +15,9 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from building import toolchain
 from referee import removal
 from referee.launch import HEAP, PASSED_ON, SPIN
-from taskrun import child
 
 LANES: Final = Path(__file__).resolve().parent / "admission" / "lanes.py"
 
@@ -58,7 +58,7 @@ def _run(options: dict[str, object], scratch: Path) -> int:
     """In a process with the judge's heap settings, which are read when it starts."""
     environment = {
         **_linker(scratch),
-        "PATH": child.search_path(),
+        "PATH": toolchain.search_path(),
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
         "LC_ALL": "C.UTF-8",
@@ -73,7 +73,7 @@ def _run(options: dict[str, object], scratch: Path) -> int:
 
 def _linker(scratch: Path) -> dict[str, str]:
     """gold links a kernel against libtorch_cpu.so in half of ld's time; where there is none, ld does it."""
-    gold = shutil.which("ld.gold", path=child.search_path())
+    gold = shutil.which("ld.gold", path=toolchain.search_path())
     if gold is None:
         return {}
     folder = scratch / "linker"

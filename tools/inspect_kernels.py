@@ -7,7 +7,6 @@ best is given. Not covered: the verdict; the submission runs unwatched beside th
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -88,8 +87,7 @@ def main() -> int:
     parser.add_argument("--code", metavar="NAME", help="kernels whose name contains NAME")
     flags = parser.parse_args()
     confine.set_dumpable(False)  # what runs below has the same uid, and must not find the key here
-    stdout, key = os.dup(1), b""
-    os.dup2(2, 1)
+    stdout, key = signing.take_stdout(), b""
     report: dict[str, Any] = {"schema_version": 1, "tool": "inspect_kernels", "status": "error", "reasons": []}
     try:
         text, key = child.asked_on_stdin(required=True)

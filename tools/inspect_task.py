@@ -5,7 +5,6 @@ whether a tolerance exists for it; the judge's own controls do that.
 """
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -38,8 +37,7 @@ def main() -> int:
     parser.add_argument("--timeout-s", type=float, default=TIMEOUT_S, help="limit for everything together")
     flags = parser.parse_args()
     confine.set_dumpable(False)  # the task runs below with the same uid, and must not find the key here
-    stdout, key = os.dup(1), b""
-    os.dup2(2, 1)
+    stdout, key = signing.take_stdout(), b""
     try:
         text, key = child.asked_on_stdin(required=True)
         report = inspect_task(text or "", target=flags.target, timeout_s=flags.timeout_s)

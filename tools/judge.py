@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from referee import launch, options, session
+from referee import launch, options, session, signing
 
 
 def main() -> int:
@@ -15,7 +15,7 @@ def main() -> int:
     sitting = session.Session(asked, fresh_build=True)
     from referee import examine, report
 
-    stdout = report.take_stdout()
+    stdout = signing.take_stdout()
     try:
         findings = examine.examine(asked, sitting, timed=True, budget_s=asked.budget_s)
         report.write(stdout, report.verdict(asked, findings), key=asked.key)

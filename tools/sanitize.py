@@ -6,7 +6,6 @@ device memory between blocks (racecheck sees shared memory only); a submission t
 """
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -51,8 +50,7 @@ def main() -> int:
     parser.add_argument("--limit-s", type=float, default=memory_check.LIMIT_S, help="for one run under the tool")
     flags = parser.parse_args()
     confine.set_dumpable(False)  # what runs below has the same uid, and must not find the key here
-    stdout, key = os.dup(1), b""
-    os.dup2(2, 1)
+    stdout, key = signing.take_stdout(), b""
     report: dict[str, Any] = {"schema_version": 1, "tool": "sanitize", "status": "error", "reasons": [], "checks": []}
     try:
         text, key = child.asked_on_stdin(required=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from referee import launch, options, session
+from referee import launch, options, session, signing
 
 
 def main() -> int:
@@ -21,7 +21,7 @@ def main() -> int:
     sitting = session.Session(asked, fresh_build=False)
     from referee import examine, report
 
-    stdout = report.take_stdout()
+    stdout = signing.take_stdout()
     try:
         findings = examine.examine(asked, sitting, timed=True, budget_s=asked.budget_s)
         told = {"judge": report.verdict, "verify": report.verify_report}.get(findings.wanted, report.profile_report)

@@ -13,7 +13,6 @@ use a copy of it.
 import argparse
 import contextlib
 import hashlib
-import os
 import shutil
 import sys
 import tempfile
@@ -176,8 +175,7 @@ def main() -> int:
     flags = parser.parse_args()
     # The report must be the only thing on stdout, whatever a library prints.
     confine.set_dumpable(False)  # the task runs below with the same uid, and must not find the key here
-    stdout, key = os.dup(1), b""
-    os.dup2(2, 1)
+    stdout, key = signing.take_stdout(), b""
     if flags.workspace is not None:
         if flags.cache is None:
             parser.error("--workspace needs --cache")

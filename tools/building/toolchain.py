@@ -203,7 +203,7 @@ def _output(*argv: str) -> str:
 
 def _which(name: str) -> str | None:
     """In the usual folders, then where PATH points: a machine may keep its compilers somewhere of its own."""
-    for folder in (*SEARCH_PATH.split(":"), *os.environ.get("PATH", "").split(":")):
+    for folder in search_path().split(":"):
         if folder.startswith("/") and (Path(folder) / name).is_file():
             return f"{folder}/{name}"
     return None
@@ -231,3 +231,8 @@ def _device_arch() -> str:
     if arch is None:
         raise ToolchainError("no GPU to ask for its architecture; name one with --arch (for example sm_90)")
     return arch
+
+
+def search_path() -> str:
+    """Where programs are searched; a compiler in a place of its own comes with the sandbox and is searched last."""
+    return f"{SEARCH_PATH}:{os.environ.get('PATH', '')}"

@@ -12,15 +12,13 @@ from typing import Final
 
 import torch
 
-FACTOR: Final = 64.0
-OF_SIZE: Final = 2.0**-10
-HIDING_EPSILON: Final = 2.0**-13  # dtypes with a coarser one are not looked at
+from referee.slices import DEVICE_BLOCK, FACTOR, HIDING_EPSILON, OF_SIZE
+
 FEWEST: Final = 256  # elements
 SHARE: Final = 0.05
 OFFSET: Final = 1100  # of the exponents of float64
 CLASSES: Final = 2 * OFFSET
 BLOCK: Final = 1 << 18
-DEVICE_BLOCK: Final = 1 << 25
 
 
 def neglected(output: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tensor) -> str:

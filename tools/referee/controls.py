@@ -5,13 +5,14 @@ unless it has lost nothing. Left out are an eighth of the rows of all inputs (ot
 stays one) and branches whose weights are so small that the output hardly shows them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 import torch
 
 from referee import compare, numerics
-from referee.numerics import Tolerance
+from referee.numerics import Error, Tolerance
 from referee.outcome import Unjudgeable
 from referee.truth import BRANCH, LOWER_BITS, ROWS, Leaves, Truth
 
@@ -57,10 +58,8 @@ class Controls:
 
     def _forbid(self, lower: Leaves, want: Leaves, reference: Leaves, tolerances: list[Tolerance]) -> None:
         honest = numerics.HONEST if self.precision == "strict" else numerics.DECLARED
-        for output, truth, exact, tolerance in zip(lower, want, reference, tolerances, strict=True):
-            if exact.dtype.is_floating_point or exact.dtype.is_complex:
-                error = numerics.measure(output.to(exact.dtype), truth=truth, reference=exact, scale=tolerance.scale)
-                tolerance.forbid(error, honest=honest)
+        for tolerance, error in _errors(lower, want, reference, tolerances):
+            tolerance.forbid(error, honest=honest)
 
     def _leave_out(
         self, name: str, outputs: Leaves | None, truth: Truth, item: int, tolerances: list[Tolerance]
@@ -70,9 +69,8 @@ class Controls:
             return
         if _identical(outputs, reference):
             return
-        for output, want, exact, tolerance in zip(outputs, truth.truth[item], reference, tolerances, strict=True):
-            if exact.dtype.is_floating_point or exact.dtype.is_complex:
-                tolerance.miss(name, numerics.measure(output, truth=want, reference=exact, scale=tolerance.scale))
+        for tolerance, error in _errors(outputs, truth.truth[item], reference, tolerances):
+            tolerance.miss(name, error)
         self._add(name, outputs, truth, item, tolerances)
 
     def _add(self, name: str, outputs: Leaves, truth: Truth, item: int, tolerances: list[Tolerance]) -> None:
@@ -109,6 +107,16 @@ _TOLD = {
     "previous_output": "the output of another input (the output does not depend on the inputs)",
     "perturbed_weights": "the output under other weights (the output does not depend on the weights)",
 }
+
+
+def _errors(
+    outputs: Leaves, want: Leaves, reference: Leaves, tolerances: list[Tolerance]
+) -> Iterator[tuple[Tolerance, Error]]:
+    """Of the tensors that have rounding errors."""
+    for output, truth, exact, tolerance in zip(outputs, want, reference, tolerances, strict=True):
+        if exact.dtype.is_floating_point or exact.dtype.is_complex:
+            error = numerics.measure(output.to(exact.dtype), truth=truth, reference=exact, scale=tolerance.scale)
+            yield tolerance, error
 
 
 def _constant(leaf: torch.Tensor) -> torch.Tensor:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from building import toolchain
+
 from referee import confine, flags, freeze, memory, pages, protocol
 
 # Without these the same reference takes 1.3 to 2 times as long, by page faults alone; both sides get them.
@@ -426,10 +428,7 @@ def _opened(pid: int) -> int:
 def environment(threads: int) -> dict[str, str]:
     """The whole environment of template and workers; nothing else is inherited."""
     kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    # What comes with the sandbox (a compiler in a place of its own, say) is searched last.
-    path = (
-        f"{Path(sys.executable).parent}:/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin:{os.environ.get('PATH', '')}"
-    )
+    path = f"{Path(sys.executable).parent}:{toolchain.search_path()}"
     return {
         "PATH": path,
         "LANG": "C.UTF-8",

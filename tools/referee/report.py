@@ -3,7 +3,6 @@ output.
 """
 
 import json
-import os
 import sys
 from typing import Any, Final
 
@@ -14,13 +13,6 @@ from referee.samples import Times
 
 FASTER: Final = 1.05
 EVIDENCE_BYTES: Final = 1 << 20
-
-
-def take_stdout() -> int:
-    """The real standard output as a new descriptor; whatever writes to descriptor 1 from now on goes to the log."""
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    return kept
 
 
 def write(descriptor: int, report: dict[str, Any], *, key: bytes) -> None:

@@ -205,8 +205,6 @@ class Session:
             self.primer.wait()
             self.mark("compiled")
         shutil.rmtree(self.folder / "compile-inductor", ignore_errors=True)
-        if self._readied is None:
-            self.ready_submission()
         worker, self._readied = self._readied, None
         assert worker is not None
         reply = worker.call(

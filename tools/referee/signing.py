@@ -21,6 +21,13 @@ def key_in(asked: dict[str, Any]) -> bytes:
     return bytes.fromhex(given)
 
 
+def take_stdout() -> int:
+    """The real standard output as a new descriptor; whatever writes to descriptor 1 from now on goes to the log."""
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    return kept
+
+
 def write(descriptor: int, report: dict[str, Any], *, key: bytes) -> None:
     """Close `descriptor` after one line; it begins a line of its own, whatever somebody else has left unfinished."""
     data = json.dumps(report, allow_nan=False).encode()

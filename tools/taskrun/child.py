@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from building import toolchain
 from referee import removal, signing
 
 INSIDE: Final = Path(__file__).resolve().parent / "inside.py"
@@ -69,7 +70,7 @@ def run(
         # A lone surrogate cannot be written as UTF-8; the parser in the child then names the line.
         (folder / "model.py").write_text(model_py, encoding="utf-8", errors="replace")
         environment = {
-            "PATH": search_path(),
+            "PATH": toolchain.search_path(),
             "HOME": str(folder),
             "TMPDIR": str(folder),
             "LC_ALL": "C.UTF-8",
@@ -98,11 +99,6 @@ def run(
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def search_path() -> str:
-    """A compiler in a place of its own comes with the sandbox and is searched last, as by the judge's workers."""
-    return f"/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin:{os.environ.get('PATH', '')}"
 
 
 def _limit_memory() -> None:
