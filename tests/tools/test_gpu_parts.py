@@ -3,12 +3,16 @@ takes off.
 """
 
 import array
+import time
+import time
 from pathlib import Path
 
 import pytest
+import torch
 from referee import announce, examine, faults, outcome, policy, seal, worker
-from referee.launch import WorkerFailure
+from referee.launch import Window, WorkerFailure
 from referee.outcome import Rejected
+from referee.protocol import Received
 from referee.samples import Sample, Times
 
 pytestmark = pytest.mark.torch
@@ -87,6 +91,18 @@ def test_what_the_protocol_takes_comes_off_every_side():
     assert corrected.median_us("submission") == pytest.approx(51.0)
 
 
+@pytest.mark.parametrize(("ran_ns", "beside_ns"), [(400_000, 600_000), (1_000_000, 0), (1_000_400, 0)])
+def test_what_a_trusted_window_takes_beside_its_calls_is_protocol(ran_ns, beside_ns):
+    window = Window(
+        wall_ns=1_000_000,
+        reply_ns=0,
+        cpu_ns=0,
+        waited_ns=0,
+        reply=Received(fields={"ran_ns": ran_ns}, blob=b"", descriptors=()),
+    )
+    assert window.protocol_ns() == beside_ns
+
+
 def test_rather_too_little_than_too_much_is_taken_for_protocol():
     assert times([10.0] * 8, [10.0] * 8, protocol=[10.0, 12, 14, 90]).protocol() < 12
     assert times([10.0] * 8, [10.0] * 8, protocol=[1000.0]).median_us("eager") == 7.0
@@ -150,3 +166,11 @@ def test_nobody_is_blamed_where_the_gpu_is_gone(monkeypatch, alive, status):
 @pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU")
 def test_a_machine_without_a_gpu_does_not_answer():
     assert not faults.gpu_answers(30)
+
+
+def test_a_worker_tells_how_long_its_calls_took():
+    asked = worker.Worker()
+    asked.call, asked.items = lambda x: (time.sleep(0.02), x)[1], [(torch.zeros(2),)] * 2
+    began = time.perf_counter_ns()
+    fields, _, _ = asked.go(Received(fields={"nonce": "n", "log": False}, blob=b"", descriptors=()))
+    assert 40e6 <= fields["ran_ns"] <= time.perf_counter_ns() - began

@@ -65,6 +65,10 @@ class Window:
     reply: protocol.Received
     sealed: Any = None  # what the referee took from the stopped worker before the clock ended
 
+    def protocol_ns(self) -> int:
+        """What the window took beside its calls, as a trusted worker tells: waking, addresses, reply, stop, seal."""
+        return max(0, self.wall_ns - int(self.reply.fields["ran_ns"]))
+
 
 Look = Callable[["Worker | None"], float]
 

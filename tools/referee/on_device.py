@@ -17,8 +17,6 @@ from referee.stores import DeviceMemory
 SHARE: Final = 0.15  # of a GPU's free memory that one batch's inputs and outputs may take
 COMPARED: Final = (32, 1 << 30)  # items and bytes of a batch that are compared
 EMPTY_WINDOWS: Final = 3
-FEW_CALLS: Final = 8  # a batch this small says nothing about what each call and what the protocol takes
-SHORT: Final = 8  # a short batch has this share of the calls of a long one
 FRESH: Final = 0x5A
 LONG_TRIAL: Final = 34
 SHORT_TRIAL: Final = 2
@@ -64,17 +62,6 @@ def require_quiet(trial: Trial, *, blaming: str) -> None:
             f"kernels of the submission ran on on the GPU while it was stopped (found before {blaming}'s turn)",
         )
     raise Unjudgeable("runtime.device_busy", "other programs keep the GPU busy: nothing can be timed on it")
-
-
-def protocol_us(trial: Trial, eager: Worker, batch: Batch, long_us: float) -> list[float]:
-    """What a window takes beside its calls, from the trusted eager worker: the constant part of a long and a short
-    batch, or windows without a batch where there are too few calls for that.
-    """
-    if batch.count < FEW_CALLS:
-        return [challenge.empty_window(eager).wall_ns / 1e3 for _ in range(EMPTY_WINDOWS)]
-    short = batch.count // SHORT
-    short_us = _window_us(trial, eager, batch.first(short))
-    return [max(0.0, short_us - short * (long_us - short_us) / (batch.count - short))]
 
 
 def _window_us(trial: Trial, worker: Worker, batch: Batch, state: State | None = None) -> float:

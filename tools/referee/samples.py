@@ -40,7 +40,8 @@ class Times:
     output_bytes: int = 0
     foreign_share: float = 0.0
     empty_us: list[float] = field(default_factory=list)  # windows of a trusted worker without a batch
-    # Microseconds of windows without calls, of a trusted worker; on a GPU their lower quartile comes off every window.
+    # Microseconds of windows outside their calls, of trusted workers; on a GPU their lower quartile comes off every
+    # window.
     protocol_us: list[float] = field(default_factory=list)
     spent_s: dict[str, float] = field(default_factory=dict)  # of all rounds: where a judgement's own time goes
 

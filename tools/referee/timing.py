@@ -226,6 +226,8 @@ def play_round(
             )
         if record:
             times.samples[name].append(_sample(answers[name], times.calls))
+            if on_gpu and name != "submission":
+                times.protocol_us.append(answers[name].window.protocol_ns() / 1e3)
         if name == "compile":
             challenge.overwrite_outputs(worker, answers[name])
             continue
@@ -242,9 +244,6 @@ def play_round(
                     index: challenge.input_changed(worker, batch, answers[name], index) for index in chosen[:2]
                 }
                 challenge.overwrite_outputs(worker, answers[name])
-        if name == "eager" and on_gpu and record:
-            with times.spending("protocol"):
-                times.protocol_us += on_device.protocol_us(trial, worker, batch, answers[name].window.wall_ns / 1e3)
     for index, found in changed.items():
         correctness.check_inputs(found, untouched[index])
     with times.spending("compare"):
