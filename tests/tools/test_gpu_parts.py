@@ -4,7 +4,6 @@ takes off.
 
 import array
 import time
-import time
 from pathlib import Path
 
 import pytest
