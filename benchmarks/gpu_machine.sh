@@ -155,7 +155,7 @@ for name in "$@"; do
     times) step times $((${TIMES_S:-200} + 100)) timed_tasks ;;
     judged) step judged 590 "$PY" benchmarks/tasks_judged.py "${TASKS:-examples/tasks/$TARGET.jsonl}" --target "$TARGET" --sandbox none \
       --every "${EVERY:-4}" --warm "$(($(nproc) * 3 / 4))" --budget-s 2 --limit-s "${JUDGED_S:-400}" --out "$WORK/judged.jsonl" ;;
-    corpus) step corpus 590 "$PY" -m tests.corpus.run --target "$TARGET" --quick --jobs "${JOBS:-1}" --budget-s 4 --cache "$WORK/corpus-cache" --json "$WORK/corpus.jsonl" --resume ;;
+    corpus) step corpus 590 "$PY" -m tests.corpus.run --target "$TARGET" --quick --jobs "${JOBS:-6}" --budget-s 4 --cache "$WORK/corpus-cache" --json "$WORK/corpus.jsonl" --resume ;;
     builtin)
       read -ra arguments <<<"${BUILTIN:-}" # names of tasks, or their beginnings; all 40 take longer than a step may
       while read -r setting; do arguments+=(--set "$setting"); done < <(sandbox_settings)
