@@ -8,7 +8,7 @@
 # In Docker: GPU_ENV="NAME=VALUE …" (the container gets the machine's own /usr, /opt and /etc on top of the bare image GPU_IMAGE,
 # and these variables), or an image that was built (agent image build --cuda). Without: SANDBOX=none.
 # Also: TARGET=cpu tries the script itself · KERNELBENCH=DIR and CUDA_AGENT=DIR are checkouts for baselines and published
-# · EVERY=4 and JUDGED_S=400 of judged · RUNS=40 and FIGURES_S=24 of figures · TIMES_S=200 and TASKS=FILE of times · LEVELS=1,2,3 and BASELINES_S=400 of baselines · EDITS=3 repeats of edit and published.
+# · EVERY=4 and JUDGED_S=400 of judged · RUNS=10, MEASURES=4 and FIGURES_S=24 of figures · TIMES_S=200 and TASKS=FILE of times · LEVELS=1,2,3 and BASELINES_S=400 of baselines · EDITS=3 repeats of edit and published.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 WORK=${WORK:-$PWD/gpu-machine}
@@ -151,7 +151,7 @@ for name in "$@"; do
     faults) step faults 300 "$PY" benchmarks/gpu_faults.py ;;
     baselines) step baselines $((${BASELINES_S:-400} + 120)) agent bench "${KERNELBENCH:?a checkout of KernelBench}" --reference --levels "${LEVELS:-1,2,3}" \
       --budget-s "${BASELINES_S:-400}" ${LIMIT:+--limit "$LIMIT"} --workers "$(($(nproc) * 5 / 4))" -o "$WORK/kernelbench" --config "$CONFIG" ;;
-    figures) step figures 590 "$PY" benchmarks/judge_figures.py --target "$TARGET" --runs "${RUNS:-40}" --budget-s "${FIGURES_S:-24}" --json "$WORK/figures.json" ;;
+    figures) step figures 590 "$PY" benchmarks/judge_figures.py --target "$TARGET" --runs "${RUNS:-10}" --measures "${MEASURES:-4}" --budget-s "${FIGURES_S:-24}" --json "$WORK/figures.json" ;;
     times) step times $((${TIMES_S:-200} + 100)) timed_tasks ;;
     judged) step judged 590 "$PY" benchmarks/tasks_judged.py "${TASKS:-examples/tasks/$TARGET.jsonl}" --target "$TARGET" --sandbox none \
       --every "${EVERY:-4}" --warm "$(($(nproc) * 3 / 4))" --budget-s 2 --limit-s "${JUDGED_S:-400}" --out "$WORK/judged.jsonl" ;;

@@ -53,36 +53,37 @@ def task(target: str) -> str:
     return MODULE.format(name="Model", gain="torch.rand(width) + 0.5") + INPUTS.format(inputs=inputs, width=width)
 
 
-def tool(name: str, text: str, *flags: str) -> bytes:
-    command = [sys.executable, "-I", str(ROOT / "tools" / f"{name}.py"), *flags]
+def tool(program: str, text: str, *flags: str) -> bytes:
+    command = [sys.executable, "-I", str(ROOT / program), *flags]
     done = subprocess.run(command, input=json.dumps({"model_py": text}).encode(), capture_output=True)
     if done.returncode:
         sys.exit(done.stderr.decode("utf-8", "replace")[-2000:])
     return done.stdout
 
 
-def judged(target: str, folder: Path, *, budget_s: float) -> dict[str, Any]:
-    """One judgement: its verdict, and what it took on this process's clock."""
+def judged(target: str, folder: Path, *, budget_s: float, measures: int) -> list[dict[str, Any]]:
+    """One judgement, `measures` times timed: what each found, and what all took on this process's clock."""
     started = time.monotonic()
     flags = ("--workspace", str(folder / "work"), "--cache", str(folder / "cache"), "--budget-s", str(budget_s))
-    told = tool("judge", task(target), "--target", target, "--policy", "open", *flags)
-    seconds = time.monotonic() - started
+    again = (str(measures), str(folder / "rows.json"))
+    told = tool("benchmarks/measured_again.py", task(target), *again, "--target", target, "--policy", "open", *flags)
+    seconds = (time.monotonic() - started) / measures
     verdict = json.loads(told)
     if verdict["verdict"] != "accepted":
         sys.exit(f"the reference itself was not accepted: {verdict['reasons']}")
-    timing = verdict["evidence"]["timing"]
+    return [figures(row, seconds, len(told)) for row in json.loads((folder / "rows.json").read_text())]
+
+
+def figures(timing: dict[str, Any], seconds: float, verdict_bytes: int) -> dict[str, Any]:
     batches_s = sum(us for side in timing["rounds_us"].values() for us in side) * timing["calls_per_batch"] / 1e6
     batch_us = statistics.median(timing["rounds_us"]["eager"]) * timing["calls_per_batch"]
     protocol_us = timing["protocol_us"] or timing["empty_window_us"]
     return {
-        "ratio": verdict["speedup"]["eager"]["ratio"],
-        "low": verdict["speedup"]["eager"]["low"],
-        "high": verdict["speedup"]["eager"]["high"],
-        "call": verdict["speedup"]["eager"]["call"],
+        **timing["eager"],
         "seconds": seconds,
         "beyond_s": seconds - batches_s,
         "protocol_share": protocol_us / batch_us,
-        "bytes": len(told),
+        "bytes": verdict_bytes,
         "rounds": len(timing["rounds_us"]["eager"]),
         "quiet": timing["quiet"],
     }
@@ -92,6 +93,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--measures", type=int, default=1, help="times that each run times (see measured_again.py)")
     parser.add_argument("--budget-s", type=float, default=24.0, help="aim for the timed rounds (the judge's own: 24)")
     parser.add_argument("--json", type=Path, help="write every run to this file")
     flags = parser.parse_args()
@@ -100,18 +102,18 @@ def main() -> int:
         folder = Path(scratch)
         (folder / "work").mkdir()
         (folder / "work" / "model_new.py").write_text(MODULE.format(name="ModelNew", gain="torch.empty(width)"))
-        tool("warm_cache", task(flags.target), "--out", str(folder / "cache"), "--target", flags.target)
+        tool("tools/warm_cache.py", task(flags.target), "--out", str(folder / "cache"), "--target", flags.target)
         print(f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {len(os.sched_getaffinity(0))} CPUs, {flags.target}")
         print(
             f"{'run':>4} {'eager / itself':>24} {'call':12} {'rounds':>6} {'quiet':5} {'s':>6} {'beyond':>6}",
             flush=True,
         )
         for number in range(1, flags.runs + 1):
-            run = judged(flags.target, folder, budget_s=flags.budget_s)
-            runs.append(run)
-            interval = f"{run['ratio']:.4f} ({run['low']:.3f}-{run['high']:.3f})"
-            left = f"{number:4} {interval:>24} {run['call']:12} {run['rounds']:6} {run['quiet']!s:5}"
-            print(f"{left} {run['seconds']:6.1f} {run['beyond_s']:6.1f}", flush=True)
+            for run in judged(flags.target, folder, budget_s=flags.budget_s, measures=flags.measures):
+                runs.append(run)
+                interval = f"{run['ratio']:.4f} ({run['low']:.3f}-{run['high']:.3f})"
+                left = f"{number:4} {interval:>24} {run['call']:12} {run['rounds']:6} {run['quiet']!s:5}"
+                print(f"{left} {run['seconds']:6.1f} {run['beyond_s']:6.1f}", flush=True)
     if flags.json is not None:
         flags.json.write_text(json.dumps(runs))
     report(runs, aim=0.01 if flags.target == "cuda" else 0.05)
