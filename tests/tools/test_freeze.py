@@ -126,3 +126,24 @@ def test_what_trusted_workers_start_is_left_alone():
     """)
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.split() == ["0", "1"], done.stderr
+
+
+def test_a_process_whose_first_thread_has_ended_is_none_that_has_ended():
+    code = textwrap.dedent(f"""
+        import ctypes, os, sys, threading, time
+        sys.path.insert(0, {str(TOOLS)!r})
+        from referee import freeze
+        ended, half = os.fork(), 0
+        if ended == 0:
+            os._exit(0)
+        half = os.fork()
+        if half == 0:
+            threading.Thread(target=time.sleep, args=(60,)).start()
+            ctypes.CDLL(None).syscall(60, 0)  # exit of this thread alone (x86-64)
+        time.sleep(0.5)
+        state = open(f"/proc/{{half}}/stat").read().rsplit(")", 1)[1].split()[0]
+        print(state, freeze.strangers(os.getpid(), known=[], free=[]) == [half], half in freeze.children(os.getpid()))
+        print(freeze.kill_all(os.getpid(), known=[], free=[]) == [half])
+    """)
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["Z", "True", "True", "True"], done.stderr

@@ -142,6 +142,52 @@ def test_indices_of_ties_may_be_any_number() -> None:
     assert flips.unlike_rounding(output, truth=exact, reference=reference) == ""
 
 
+def sorted_scores(*, tied: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Order of scores, and what noise in the scores makes of it."""
+    scores = torch.rand(1 << 18, generator=seeded(0)) + 1
+    if tied:
+        scores = (scores * tied).round() / tied
+    return torch.argsort(scores, stable=True), torch.argsort(oracle._noisy(scores), stable=True)
+
+
+def test_noise_is_no_licence_to_leave_integers_out_in_one_place() -> None:
+    exact, noisy = sorted_scores()
+    share = float((noisy != exact).double().mean())
+    assert 0.001 < share < 0.1
+    tail = exact.clone()
+    tail[-(1 << 15) :] = 0
+    assert parts.neglected(tail, truth=exact, reference=exact, noisy=noisy, share=share / 2)
+    assert parts.neglected(noisy, truth=exact, reference=exact, noisy=noisy, share=share / 2) == ""
+
+
+def test_equal_values_may_stand_in_any_order() -> None:
+    exact, noisy = sorted_scores(tied=1000)
+    scores = (torch.rand(1 << 18, generator=seeded(0)) + 1).mul(1000).round() / 1000
+    other = (1 << 18) - 1 - torch.argsort(scores.flip(0), stable=True)
+    assert float((other != exact).double().mean()) > 0.9
+    share = float((noisy != exact).double().mean())
+    assert parts.neglected(other, truth=exact, reference=exact, noisy=noisy, share=share / 2) == ""
+
+
+def test_values_that_noise_moves_by_one_may_not_be_far_off() -> None:
+    x = normal(512, 512).float()
+    exact = (x.double() * 2**22).round().int()
+    noisy = (oracle._noisy(x) * 2**22).round().int()
+    share = float((noisy != exact).double().mean())
+    gone = torch.where(torch.rand(512, 512, generator=seeded(4)) < 0.3, 0, exact)
+    assert "further than" in parts.neglected(gone, truth=exact, reference=exact, noisy=noisy, share=share / 2)
+    assert parts.neglected(noisy, truth=exact, reference=exact, noisy=noisy, share=share / 2) == ""
+
+
+def test_values_that_cancel_are_no_cover_for_others_of_their_size() -> None:
+    want = 1e-6 * (1 + normal(512, 512).abs())
+    reference = want.float()
+    reference[:8] = 0  # as wrong as they are large, in the same powers of two
+    gone = torch.where(normal(512, 512, seed=1) > 0, reference, torch.zeros_like(reference))
+    assert binades.neglected(gone, truth=want, reference=reference)
+    assert binades.neglected(reference, truth=want, reference=reference) == ""
+
+
 def known_of(*items: torch.Tensor, variants: dict[str, list[list[torch.Tensor]]]) -> Truth:
     filled = {name: [*found, *[None] * (len(items) - len(found))] for name, found in variants.items()}
     return Truth(

@@ -4,7 +4,8 @@ import math
 
 import pytest
 import torch
-from referee import numerics
+from referee import numerics, oracle
+from referee import truth as truth_of_a_call
 from referee.numerics import Error, Tolerance
 
 pytestmark = pytest.mark.torch
@@ -121,18 +122,88 @@ def test_complex_and_zero_size_and_scalars():
 
 
 def test_a_sum_that_happens_to_be_near_zero_is_not_held_to_its_own_size():
-    torch.manual_seed(3)
+    """Sixteen float32 sums, each term after the other, for means of values of both signs."""
+    rows = [torch.randn(1 << 14, generator=torch.Generator().manual_seed(seed)) for seed in range(120)]
     tolerance = Tolerance(dtype=torch.float32, numel=1)
-    rows = [torch.randn(1 << 16) for _ in range(40)]
-    for row in rows:
-        tolerance.see(row.double().mean(), inputs=row.numel())
-    for row in rows:
-        sequential = row.view(-1, 16).cumsum(0)[-1].sum() / row.numel()
-        error = numerics.measure(sequential, truth=row.double().mean(), reference=row.mean(), scale=tolerance.scale)
-        assert tolerance.allows(error)
-    low = [row.bfloat16().double().mean().float() for row in rows]
-    errors = [
-        numerics.measure(value, truth=row.double().mean(), reference=row.mean(), scale=tolerance.scale)
-        for value, row in zip(low, rows, strict=True)
-    ]
-    assert sum(not tolerance.allows(error) for error in errors) > 30
+    known = [item(row, torch.mean) for row in rows]
+    for truth, _ in known:
+        tolerance.see(truth, inputs=1 << 14)
+    for truth, rounded in known:
+        tolerance.learn(
+            numerics.measure(rounded[0], truth=truth, reference=rounded[0], sizes=tolerance.sizes(truth, rounded))
+        )
+    least = min(abs(float(truth)) for truth, _ in known)
+    assert least < tolerance.scale / 50
+    for row, (truth, rounded) in zip(rows, known, strict=True):
+        sums = torch.zeros(16)
+        for part in row.view(-1, 16):
+            sums += part
+        found = (sums.sum() / row.numel(), row.bfloat16().double().mean().float())
+        honest, low = (
+            numerics.measure(value, truth=truth, reference=rounded[0], sizes=tolerance.sizes(truth, rounded))
+            for value in found
+        )
+        assert tolerance.allows(honest), (honest, tolerance.rms)
+        assert not tolerance.allows(low) or abs(float(found[1] - truth)) < 1e-6
+
+
+def test_a_small_output_that_does_not_cancel_is_held_to_its_own_size():
+    """A loss that is a millionth of other calls' and is answered with zero, or with twice its value."""
+    tolerance = Tolerance(dtype=torch.float32, numel=1)
+    base = torch.rand(1 << 12, generator=torch.Generator().manual_seed(0)) + 0.5
+    known = [item(base * scale, lambda x: x.square().mean()) for scale in (1.0, 1e-3)]
+    for truth, rounded in known:
+        tolerance.see(truth, inputs=1 << 12)
+        tolerance.learn(
+            numerics.measure(rounded[0], truth=truth, reference=rounded[0], sizes=tolerance.sizes(truth, rounded))
+        )
+    truth, rounded = known[1]
+    sizes = tolerance.sizes(truth, rounded)
+    for factor, right in ((1.0, True), (1 + 3e-7, True), (0.0, False), (2.0, False), (1.001, False)):
+        value = (truth * factor).float()
+        assert tolerance.allows(numerics.measure(value, truth=truth, reference=rounded[0], sizes=sizes)) == right
+
+
+def test_elements_of_a_small_output_are_held_to_their_own_sizes():
+    x = torch.randn(1 << 14, generator=torch.Generator().manual_seed(0))
+    truth, rounded = item(x, lambda x: torch.stack([x.square().sum(), x.sigmoid().mean(), x.mean()]))
+    tolerance = Tolerance(dtype=torch.float32, numel=3)
+    tolerance.see(truth, inputs=x.numel())
+    sizes = tolerance.sizes(truth, rounded)
+    tolerance.learn(numerics.measure(rounded[0], truth=truth, reference=rounded[0], sizes=sizes))
+    assert tolerance.allows(numerics.measure(rounded[1], truth=truth, reference=rounded[0], sizes=sizes))
+    for at in range(3):
+        wrong = rounded[0].clone()
+        wrong[at] += 0.1 * truth[at].float()
+        assert not tolerance.allows(numerics.measure(wrong, truth=truth, reference=rounded[0], sizes=sizes))
+
+
+def item(x, function):
+    """The truth of one call, and what rounding makes of it: the reference, and four draws of noisy inputs."""
+    noisy = [oracle._noisy(x) for _ in truth_of_a_call.NOISE]
+    return function(x.double()), [function(x), *(function(value) for value in noisy)]
+
+
+def test_a_finite_value_where_the_reference_has_overflowed_must_be_near_the_truth():
+    truth = torch.full((8, 64), 1e30, dtype=torch.float64)
+    reference = truth.float()
+    reference[:, 32:] = float("inf")
+    tolerance = Tolerance(dtype=torch.float32, numel=512, reference=Error(1e-7, 1e-7))
+    ones = reference.clone()
+    ones[:, 32:] = 1.0
+    for output, right in ((reference, True), (truth.float(), True), (ones, False)):
+        assert tolerance.allows(numerics.measure(output, truth=truth, reference=reference)) == right
+
+
+def test_integers_of_a_reference_without_rounding_errors_may_differ_as_noise_makes_them():
+    reference = torch.zeros(1 << 16, dtype=torch.int64)
+    tolerance = Tolerance(dtype=torch.int64, numel=1 << 16)
+    tolerance.shake(0.02)
+    assert tolerance.flips == pytest.approx(0.01)
+    few, many = reference.clone(), reference.clone()
+    few[::20], many[::10] = 1, 1
+    assert tolerance.allows(error_of(few, reference))
+    assert not tolerance.allows(error_of(many, reference))
+    small = Tolerance(dtype=torch.int64, numel=100)
+    small.shake(0.05)
+    assert small.flips == pytest.approx(0.05)

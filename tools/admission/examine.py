@@ -214,10 +214,9 @@ def _known(
     wide = [oracle._variant("float64", index)[1] for index in items]
     reference = [found[1] for found in plain]
     lower = f"bits{truth.LOWER_BITS[PRECISION]}"
-    few = all(leaf.numel() < numerics.FEW for leaf in reference[0])
+    asked = items if truth.varied(reference[0]) else items[:1]
     variants: dict[str, list[list[torch.Tensor] | None]] = {}
-    for name in ("noise", lower, *extra):
-        asked = items if few else items[:1]
+    for name in (*truth.noises(reference[0]), lower, *extra):
         variants[name] = [oracle._variant(name, index)[1] or None for index in asked]
         variants[name] += [None] * (len(items) - len(asked))
     specs = [found[0] for found in plain if found[0] is not None]

@@ -1,5 +1,6 @@
 """Compares what was read from a worker with the truth: structure, shape, dtype, other values, every element."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -8,6 +9,8 @@ import torch
 from referee import numerics, parts, tree
 from referee.numerics import Error, Tolerance
 from referee.outcome import Rejected
+
+Leaves = list[torch.Tensor]
 
 SPARSEST: Final = 64  # times the memory of a dense output; a view into something larger is allowed
 SPARE_BYTES: Final = 1 << 24
@@ -83,14 +86,29 @@ def find_mismatch(
     truth: list[torch.Tensor],
     reference: list[torch.Tensor],
     tolerances: list[Tolerance],
+    noisy: Sequence[Leaves] = (),
+    suspicious: bool = False,
 ) -> Mismatch | None:
-    """The first output tensor that is further from the truth than its tolerance."""
+    """The first output tensor that is further from the truth than its tolerance. `noisy` are outputs of noisy inputs:
+    without them an output that cancels, or integers in another order, may look wrong. So may parts of an output where
+    the reference itself is all that is known of the truth: they are compared only if `suspicious`.
+    """
     for at, (output, want, other, tolerance) in enumerate(zip(outputs, truth, reference, tolerances, strict=True)):
-        error = numerics.measure(output, truth=want, reference=other, scale=tolerance.scale)
+        rough = [leaves[at] for leaves in noisy]
+        sizes = tolerance.sizes(want, [other, *rough] if rough or other is not want else [])
+        error = numerics.measure(output, truth=want, reference=other, sizes=sizes)
         if not tolerance.allows(error):
             return Mismatch(leaf=at, error=error, tolerance=tolerance)
-        if other is want:  # nothing to measure parts by
-            continue
-        if detail := parts.neglected(output, truth=want, reference=other, lenient=tolerance.lenient):
+        if other is want and not suspicious and (output.dtype.is_floating_point or output.dtype.is_complex):
+            continue  # nothing to measure parts by
+        detail = parts.neglected(
+            output,
+            truth=want,
+            reference=other,
+            lenient=tolerance.lenient,
+            noisy=rough[0] if rough else None,
+            share=tolerance.flips,
+        )
+        if detail:
             return Mismatch(leaf=at, error=Error(error.largest, error.rms, detail), tolerance=tolerance)
     return None

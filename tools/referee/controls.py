@@ -11,7 +11,7 @@ from typing import Final
 
 import torch
 
-from referee import compare, numerics
+from referee import numerics
 from referee.numerics import Error, Tolerance
 from referee.outcome import Unjudgeable
 from referee.truth import BRANCH, LOWER_BITS, ROWS, Leaves, Truth
@@ -25,7 +25,7 @@ class Controls:
     """Collected while rounds run, decided when the tolerances are known in full."""
 
     precision: str
-    pending: list[tuple[str, Leaves, Leaves, Leaves, list[Tolerance]]] = field(default_factory=list)
+    pending: list[tuple[str, Leaves, Truth, int, list[Tolerance]]] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
     indistinct: list[str] = field(default_factory=list)
 
@@ -42,7 +42,7 @@ class Controls:
                 self._add("previous_output", truth.reference[item - 1], truth, item, tolerances)
             lower = self._variant(truth, f"bits{LOWER_BITS[self.precision]}", item)
             if lower is not None and not _identical(lower, reference):
-                self._forbid(lower, want, reference, tolerances)
+                self._forbid(lower, truth, item, tolerances)
                 self._add(LOWER, lower, truth, item, tolerances)
             for name in (*ROWS, BRANCH):
                 told = ROWS[0] if name in ROWS else name
@@ -56,9 +56,9 @@ class Controls:
         found = truth.variants.get(name)
         return None if found is None or item >= len(found) else found[item]
 
-    def _forbid(self, lower: Leaves, want: Leaves, reference: Leaves, tolerances: list[Tolerance]) -> None:
+    def _forbid(self, lower: Leaves, truth: Truth, item: int, tolerances: list[Tolerance]) -> None:
         honest = numerics.HONEST if self.precision == "strict" else numerics.DECLARED
-        for tolerance, error in _errors(lower, want, reference, tolerances):
+        for tolerance, error in _errors(lower, truth, item, tolerances):
             tolerance.forbid(error, honest=honest)
 
     def _leave_out(
@@ -69,22 +69,21 @@ class Controls:
             return
         if _identical(outputs, reference):
             return
-        for tolerance, error in _errors(outputs, truth.truth[item], reference, tolerances):
+        for tolerance, error in _errors(outputs, truth, item, tolerances):
             tolerance.miss(name, error)
         self._add(name, outputs, truth, item, tolerances)
 
     def _add(self, name: str, outputs: Leaves, truth: Truth, item: int, tolerances: list[Tolerance]) -> None:
-        reference = truth.reference[item]
-        fitting = [output.to(leaf.dtype) for output, leaf in zip(outputs, reference, strict=True)]
-        self.pending.append((name, fitting, truth.truth[item], reference, tolerances))
+        fitting = [output.to(leaf.dtype) for output, leaf in zip(outputs, truth.reference[item], strict=True)]
+        self.pending.append((name, fitting, truth, item, tolerances))
 
     def decide(self) -> None:
         """A control that passes on every input makes the task unjudgeable; one that is rejected once stays rejected."""
         passed: list[str] = []
-        for name, outputs, want, reference, tolerances in self.pending:
+        for name, outputs, truth, item, tolerances in self.pending:
             if name in self.rejected:
                 continue
-            if compare.find_mismatch(outputs, truth=want, reference=reference, tolerances=tolerances) is None:
+            if truth.mismatch(outputs, item, tolerances) is None:
                 passed.append(name)
             else:
                 self.rejected.append(name)
@@ -109,14 +108,13 @@ _TOLD = {
 }
 
 
-def _errors(
-    outputs: Leaves, want: Leaves, reference: Leaves, tolerances: list[Tolerance]
-) -> Iterator[tuple[Tolerance, Error]]:
+def _errors(outputs: Leaves, truth: Truth, item: int, tolerances: list[Tolerance]) -> Iterator[tuple[Tolerance, Error]]:
     """Of the tensors that have rounding errors."""
-    for output, truth, exact, tolerance in zip(outputs, want, reference, tolerances, strict=True):
+    for at, (output, tolerance) in enumerate(zip(outputs, tolerances, strict=True)):
+        want, exact = truth.truth[item][at], truth.reference[item][at]
         if exact.dtype.is_floating_point or exact.dtype.is_complex:
-            error = numerics.measure(output.to(exact.dtype), truth=truth, reference=exact, scale=tolerance.scale)
-            yield tolerance, error
+            sizes = tolerance.sizes(want, truth.rounded(item, at))
+            yield tolerance, numerics.measure(output.to(exact.dtype), truth=want, reference=exact, sizes=sizes)
 
 
 def _constant(leaf: torch.Tensor) -> torch.Tensor:

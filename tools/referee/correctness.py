@@ -95,6 +95,10 @@ def admit(trial: Trial) -> None:
     trial.spec = first.specs[0]
     if tree.shape_of(first.specs[1]) != tree.shape_of(trial.spec):
         raise Unjudgeable("task.outputs", "the output's shape depends on the values of the inputs")
+    if tree.scalars_of(first.specs[1]) != tree.scalars_of(trial.spec):
+        raise Unjudgeable(
+            "task.outputs", "forward returns a Python number that depends on the values of the inputs: return a tensor"
+        )
     if not first.reference[0]:
         raise Unjudgeable("task.no_tensors", "forward returns no tensor")
     again = first.variants["again"][0] or []
@@ -198,9 +202,7 @@ def _judge(
 ) -> None:
     for index in sorted(outputs):
         check_inputs(changed[index], known.notes[index]["modified"])
-        mismatch = compare.find_mismatch(
-            outputs[index], truth=known.truth[index], reference=known.reference[index], tolerances=tolerances
-        )
+        mismatch = known.mismatch(outputs[index], index, tolerances)
         if mismatch is not None:
             raise diagnosis.explain(
                 mismatch,
@@ -208,8 +210,8 @@ def _judge(
                 answer=answer,
                 index=index,
                 outputs=outputs[index],
-                truth=known.truth[index],
-                reference=known.reference[index],
+                known=known,
+                item=index,
                 tolerances=tolerances,
                 history=trial.history,
                 old_weights=known.variants.get("previous_weights", [None])[0] if index == 0 else None,

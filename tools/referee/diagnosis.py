@@ -13,6 +13,7 @@ from referee.challenge import Answer
 from referee.launch import Worker
 from referee.numerics import Tolerance
 from referee.outcome import Rejected
+from referee.truth import Truth
 
 GRACE_S: Final = 1.0
 IMPRECISE: Final = 0.02  # a wrong output that is this close is computed from the right inputs, in too low a precision
@@ -40,15 +41,15 @@ def explain(
     answer: Answer,
     index: int,
     outputs: Leaves,
-    truth: Leaves,
-    reference: Leaves,
+    known: Truth,
+    item: int,
     tolerances: list[Tolerance],
     history: History,
     old_weights: Leaves | None,
     perturb: int,
 ) -> Rejected:
-    """The reason for a mismatch in item `index`; the worker runs on for a moment to see whether it would have
-    finished.
+    """The reason for a mismatch in call `index` of a batch, item `item` of what is known. The worker runs on for a
+    moment to see whether it would have finished.
     """
     told = mismatch.told()
 
@@ -64,16 +65,13 @@ def explain(
             "replay.stale_output", "the output belongs to an earlier call's inputs: compute it from this call's"
         )
     later = _a_moment_later(worker, answer, index)
-    if (
-        later is not None
-        and compare.find_mismatch(later, truth=truth, reference=reference, tolerances=tolerances) is None
-    ):
+    if later is not None and known.mismatch(later, item, tolerances) is None:
         return Rejected(
             "timing.unfinished",
             "the output was not finished when forward returned: something computed on in the background",
         )
     leaf = mismatch.leaf
-    if _unwritten(outputs[leaf], truth[leaf], perturb):
+    if _unwritten(outputs[leaf], known.truth[item][leaf], perturb):
         return Rejected(
             "numeric.unwritten",
             f"part of output {leaf} was never written (memory from torch.empty shows through); {told}",

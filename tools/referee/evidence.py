@@ -17,6 +17,8 @@ OPERATORS: Final = 200
 NAME: Final = 120  # characters of one of them that are kept
 KERNELS: Final = 60
 UNAMBIGUOUS: Final = ("policy.torch_op", "policy.vendor_library", "tamper.interpreter")
+# In what torch.compile builds for a CPU, whatever the kernel.
+BY_TORCH_COMPILE: Final = (b"TORCHINDUCTOR", b"inductor_cpu", b"torch/csrc/inductor")
 # System calls by which a module can reach code that its symbols do not name.
 REACHING: Final = (
     " dlopen",
@@ -83,6 +85,20 @@ def mapped_code(mappings: str) -> set[str]:
     return found
 
 
+def _imports(path: Path, policy: str) -> symbols.Imports:
+    """Of a module that load_inline has built."""
+    try:
+        imports, content = symbols.read_imports(path), path.read_bytes()
+    except (symbols.ElfError, OSError):
+        raise Rejected("policy.foreign_code", f"{path.name} cannot be read as a module") from None
+    if policy == "strict" and any(mark in content for mark in BY_TORCH_COMPILE):
+        raise Rejected(
+            "policy.foreign_code",
+            f"torch.compile has made {path.name}: under policy strict the submission's own sources are compiled",
+        )
+    return imports
+
+
 def check_module(session: Session, trial: Trial) -> None:
     """What the modules that were built from the submission's sources take from elsewhere; unambiguous findings
     reject.
@@ -92,12 +108,8 @@ def check_module(session: Session, trial: Trial) -> None:
     # What load_inline built; its file may have changed since it was loaded.
     extensions = trial.notes["own_code"][1]
     for path in sorted(mapped_code(trial.submission.mappings())):
-        if path.startswith(extensions) and Path(path).is_file():
-            try:
-                imports = symbols.read_imports(Path(path))
-            except (symbols.ElfError, OSError):
-                raise Rejected("policy.foreign_code", f"{Path(path).name} cannot be read as a module") from None
-            found += symbols.findings(imports, policy=policy, target=target)
+        if path.startswith(extensions):
+            found += symbols.findings(_imports(Path(path), policy), policy=policy, target=target)
     trial.notes["symbols"] = found[:OPERATORS]
     for finding in found:
         if finding["code"] in UNAMBIGUOUS or any(name in finding["detail"] for name in REACHING):

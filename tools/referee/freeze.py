@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 STOP_LIMIT_S = 5.0
+THREADS = 17  # num_threads of proc_pid_stat(5), counted from the state on
 
 
 class Gone(Exception):
@@ -93,9 +94,14 @@ def children(pid: int) -> set[int]:
 
 def _lives(pid: int) -> bool:
     try:
-        return chr(_stat(Path(f"/proc/{pid}"))[0]) not in "ZX"
-    except OSError:
+        return _runs(_stat(Path(f"/proc/{pid}")).split())
+    except (OSError, ValueError, IndexError):
         return False
+
+
+def _runs(fields: list[bytes]) -> bool:
+    """A process whose first thread has ended is shown as a zombie while its other threads go on."""
+    return fields[0] not in (b"Z", b"X") or int(fields[THREADS]) > 1
 
 
 def _stat(folder: Path) -> bytes:
@@ -140,9 +146,9 @@ def parents() -> dict[int, int]:
     found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError, IndexError):
                 fields = _stat(folder).split()
-                if fields[0] != b"Z":
+                if _runs(fields):
                     found[int(folder.name)] = int(fields[1])
     return found
 

@@ -1,12 +1,12 @@
 """How far an output is from the truth, and how far it may be.
 
 Metric, element by element: e = |out - truth| / (|truth| + RMS of its row + RMS of the whole / 100), with the truth
-from float64 where the task can be computed so. Accepted are outputs whose largest and whose RMS error are within K
-times the error that the reference itself makes in the declared precision, or within a few units in the last place. The
-K between: a plain sequential fp32 sum has 3 to 5 times the error of torch's own, the bf16 matrix flag about 580 times,
-a bf16 cast about 4,000 times (measured on matrix products). Integers, bools, NaN and infinities are compared exactly;
-where fp64 and fp32 references disagree on one, both are right, and only where they do disagree may a small share of
-the integers (ties broken by rounding) differ.
+from float64 where the task can be computed so; outputs of few elements have sizes of their own (sizes.py). Accepted are
+outputs whose largest and whose RMS error are within K times the error that the reference itself makes in the declared
+precision, or within a few units in the last place. The K between: a plain sequential fp32 sum has 3 to 5 times the
+error of torch's own, the bf16 matrix flag about 580 times, a bf16 cast about 4,000 times (measured on matrix products).
+Integers, bools, NaN and infinities are compared exactly; where fp64 and fp32 references disagree on one, both are
+right, and only where they or noisy inputs disagree may a small share of the integers (ties broken by rounding) differ.
 
 Where the next lower precision would pass for K times, as in long running sums whose reference is rough itself, the RMS
 error that is allowed shrinks until it does not; never below HONEST times the reference's own, which another order of
@@ -18,19 +18,25 @@ millions of them, a branch whose weights are tiny. It ends where honest orders o
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import torch
+
+from referee import sizes
+from referee.sizes import FEW
 
 FACTOR: Final = {"full": 32.0, "half": 8.0}
 HONEST: Final = 0.25  # of K: eight times the reference's own error where sequential sums have three to five
 DECLARED: Final = 0.125  # likewise where a lower precision is allowed, whose rounding outweighs the order of summation
 APART: Final = 1.25  # the lower precision's error over what is allowed, where the two are told apart
 FLIPS: Final = 8.0  # times the share of integers in which the reference differs from itself by rounding
-FEW: Final = 64  # elements: the reference's own error is then a chance value, so that the factor is four times as large
+NOISE: Final = 0.5  # of those that noisy inputs make differ; what sorts or converts inputs makes no error of its own
+BY_CHANCE: Final = 32.0  # elements that may be missing in the reference's own by chance
 FLOOR_MAX_ULP: Final = {"full": 64.0, "half": 4.0, "double": 4096.0}
 FLOOR_RMS_ULP: Final = {"full": 16.0, "half": 2.0, "double": 1024.0}
+OVERFLOWED: Final = 2.0**-6  # relative error of a finite value where the reference has overflowed on its way
 BLOCK: Final = 1 << 15
 DEVICE_BLOCK: Final = 1 << 25
 SUMMED_ULP: Final = 0.125
@@ -70,6 +76,7 @@ class Tolerance:
     dtype: torch.dtype
     numel: int
     reference: Error = field(default_factory=lambda: Error(0.0, 0.0))
+    noise: float = 0.0  # share of integers that differ where inputs have noise
     scale: float = 0.0  # outputs of few elements only: RMS over several inputs, because one of them may be near zero
     reach: float = 0.0  # likewise: number of input elements that one output element sums up
     ceiling: float = 0.0  # RMS error of the next lower precision, as far as it is known
@@ -85,9 +92,13 @@ class Tolerance:
         if error.largest != float("inf"):
             self.reference = Error(max(self.reference.largest, error.largest), max(self.reference.rms, error.rms))
 
+    def shake(self, share: float) -> None:
+        """Take in the share of integers that noisy inputs make differ."""
+        self.noise = max(self.noise, share)
+
     def see(self, truth: torch.Tensor, *, inputs: int) -> None:
         """Outputs of few elements are sums over many inputs, with an error of their own that chance may hide."""
-        if 0 < self.numel < FEW and (truth.dtype.is_floating_point or truth.dtype.is_complex):
+        if self._is_few:
             self.scale = max(self.scale, float(truth.to(torch.complex128).abs().square().mean().sqrt()))
             self.reach = inputs / self.numel
 
@@ -102,6 +113,27 @@ class Tolerance:
         if error.rms != float("inf"):
             self.left_out[name] = max(self.left_out.get(name, 0.0), error.rms)
 
+    def sizes(self, truth: torch.Tensor, rounded: Sequence[torch.Tensor]) -> torch.Tensor | None:
+        """What errors are related to, element by element; None for outputs of many elements."""
+        if not self._is_few:
+            return None
+        tiny = float(torch.finfo(self.dtype).tiny) * 1e3  # below it kernels flush to zero
+        return sizes.of_few(truth, rounded=rounded, whole=self.scale, epsilon=self._epsilon(), tiny=tiny)
+
+    @property
+    def flips(self) -> float:
+        """Share of integers that rounding makes differ."""
+        by_chance = BY_CHANCE / max(self.numel, 1)
+        return max(self.reference.rms, min(self.noise, max(NOISE * self.noise, by_chance)))
+
+    @property
+    def _is_few(self) -> bool:
+        return 0 < self.numel < FEW and self._is_value
+
+    @property
+    def _is_value(self) -> bool:
+        return bool(self.dtype.is_floating_point or self.dtype.is_complex)
+
     @property
     def tells_apart(self) -> bool:
         """Whether the next lower precision is worse than what an honest kernel may be."""
@@ -110,11 +142,13 @@ class Tolerance:
 
     @property
     def largest(self) -> float:
-        return self.slack * max(self._factor() * self.reference.largest, self._floor(FLOOR_MAX_ULP))
+        own = self.reference.largest if self._is_value else self.flips
+        return self.slack * max(self._factor() * own, self._floor(FLOOR_MAX_ULP))
 
     @property
     def rms(self) -> float:
-        usual, least = max(self._factor() * self.reference.rms, self._floor(FLOOR_RMS_ULP)), self._least()
+        own = self.reference.rms if self._is_value else self.flips
+        usual, least = max(self._factor() * own, self._floor(FLOOR_RMS_ULP)), self._least()
         summed = PARTS * min(self.reach, LONGEST**2 / max(self.reach, 1.0)) * self._epsilon()
         limits = [
             max(error / APART, min(summed, NEARER * error), least) for error in self.left_out.values() if error > least
@@ -141,19 +175,21 @@ class Tolerance:
         return "half" if self.dtype in HALVES else "double" if self.dtype in DOUBLES else "full"
 
     def _factor(self) -> float:
-        if not (self.dtype.is_floating_point or self.dtype.is_complex):
+        if not self._is_value:
             return FLIPS
         factor = FACTOR["half" if self.dtype in HALVES else "full"]
         return factor * 4 if self.numel < FEW else factor
 
     def _epsilon(self) -> float:
-        return float(torch.finfo(self.dtype).eps) if self.dtype.is_floating_point or self.dtype.is_complex else 0.0
+        return float(torch.finfo(self.dtype).eps) if self._is_value else 0.0
 
 
-def measure(output: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tensor, scale: float = 0.0) -> Error:
+def measure(
+    output: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tensor, sizes: torch.Tensor | None = None
+) -> Error:
     """Error of `output`; `reference` (the declared precision) decides with `truth` which exact values are right.
 
-    Shapes must be equal already. `scale` is added to what the difference is related to (see Tolerance).
+    Shapes must be equal already. `sizes` are what differences are related to, where it is not the usual.
     """
     if not truth.numel():
         return Error(0.0, 0.0)
@@ -162,10 +198,18 @@ def measure(output: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tenso
     masks = None if _finite(output, truth, reference) else _masks(output, truth, reference)
     if isinstance(masks, Error):
         return masks
-    return _rounding(output, truth, masks, scale)
+    return _rounding(output, truth, masks) if sizes is None else _related(output, truth, masks, sizes)
 
 
-def _rounding(output: torch.Tensor, truth: torch.Tensor, left_out: torch.Tensor | None, scale: float) -> Error:
+def _related(output: torch.Tensor, truth: torch.Tensor, left_out: torch.Tensor | None, sizes: torch.Tensor) -> Error:
+    difference = (_wide(output) - _wide(truth)).abs()
+    if left_out is not None:
+        difference = difference.masked_fill(left_out, 0)
+    relative = (difference / sizes).nan_to_num_(nan=0.0)
+    return Error(float(relative.max()), float(relative.square().mean().sqrt()))
+
+
+def _rounding(output: torch.Tensor, truth: torch.Tensor, left_out: torch.Tensor | None) -> Error:
     """Rows are taken in blocks that fit a core's cache: several times as fast as whole tensors."""
     width = output.shape[-1] if output.dim() > 1 else output.numel()
     got, want = output.reshape(-1, width), truth.reshape(-1, width)
@@ -179,7 +223,7 @@ def _rounding(output: torch.Tensor, truth: torch.Tensor, left_out: torch.Tensor 
             ours, theirs = (part.masked_fill(hidden[start : start + step], 0) for part in (ours, theirs))
         difference, size = (ours - theirs).abs(), theirs.abs()
         row = size.square().mean(dim=1, keepdim=True).sqrt_()
-        relative = difference.div_(size.add_(row).add_(overall / 100 + scale)).nan_to_num_(nan=0.0)
+        relative = difference.div_(size.add_(row).add_(overall / 100)).nan_to_num_(nan=0.0)
         largest = max(largest, float(relative.max()))
         total += float(relative.square_().sum())
     return Error(largest, math.sqrt(total / output.numel()))
@@ -219,12 +263,22 @@ def _masks(got: torch.Tensor, want: torch.Tensor, other: torch.Tensor) -> Error 
     """
     classes = [_class(tensor) for tensor in (got, want, other)]
     wrong = (classes[0] != classes[1]) & (classes[0] != classes[2])
+    wrong |= _invented(got, want, other)
     if not bool(wrong.any()):
         return ~(torch.isfinite(got) & torch.isfinite(want) & torch.isfinite(other))
     share = float(wrong.double().mean())
     return Error(
         float("inf"), float("inf"), f"NaN or infinities differ from the reference's in {share:.2%} of the elements"
     )
+
+
+def _invented(got: torch.Tensor, want: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Finite values that are nowhere near the truth where the reference is not finite, or the other way round."""
+    alone = torch.isfinite(got) & (torch.isfinite(want) != torch.isfinite(other))
+    if not bool(alone.any()):
+        return alone
+    right = torch.where(torch.isfinite(want), _wide(want), _wide(other))
+    return alone & ~((_wide(got) - right).abs() <= OVERFLOWED * right.abs())
 
 
 def _class(tensor: torch.Tensor) -> torch.Tensor:

@@ -43,6 +43,7 @@ class Oracle:
         self.model: torch.nn.Module = _guarded("Model(*get_init_inputs())", lambda: self.task.build(seed=seed))
         self.previous: torch.nn.Module | None = None
         self.wide: torch.nn.Module | None = None
+        self.rough: dict[str, torch.nn.Module] = {}
         self.items: list[tuple[tree.Spec, list[torch.Tensor]]] = []
         self.handlers: dict[str, Callable[[protocol.Received], Reply]] = {
             "inputs": self.inputs,
@@ -88,7 +89,7 @@ class Oracle:
         if request.fields["mode"] == "redraw":
             self.previous = copy.deepcopy(self.model)
             self._redraw(int(request.fields["seed"]))
-        self.wide = None
+        self.wide, self.rough = None, {}
         state = self.model.state_dict()
         values = [value.contiguous() for value in state.values()]
         packed, descriptors = self.pack(values)
@@ -96,7 +97,7 @@ class Oracle:
 
     def adopted(self, request: protocol.Received) -> Reply:
         """Weights that the referee made itself have been loaded."""
-        self.wide = None
+        self.wide, self.rough = None, {}
         return {"ok": True}, b"", ()
 
     def _redraw(self, seed: int) -> None:
@@ -133,7 +134,7 @@ class Oracle:
         return {"ok": True, "found": found, "notes": notes, **packed}, b"", descriptors
 
     def _variant(self, variant: str, index: int) -> tuple[tree.Spec | None, list[torch.Tensor], protocol.Message]:
-        if variant in WITHIN or variant.startswith("bits"):
+        if variant in WITHIN or variant.startswith(("bits", "noise")):
             try:
                 return (*self._outputs(variant, index), {})
             except Exception:
@@ -154,7 +155,8 @@ class Oracle:
             if self.wide is None:
                 self.wide = _converted(self.model, _widened)
             model, inputs = self.wide, [_widened(leaf) for leaf in _copies(leaves)]
-        elif variant == "noise":
+        elif variant.startswith("noise"):
+            model = self.model if variant == "noise" else self._rough(variant)
             inputs = [_noisy(leaf) for leaf in _copies(leaves)]
         elif variant == "again":
             inputs = _copies(leaves)
@@ -171,6 +173,12 @@ class Oracle:
         if model is None:
             raise ValueError(variant)
         return _detached(model(*tree.unflatten(spec, iter(inputs))))
+
+    def _rough(self, variant: str) -> torch.nn.Module:
+        """The model with noise in its weights, the same for all items until the weights change."""
+        if variant not in self.rough:
+            self.rough[variant] = _converted(self.model, _noisy)
+        return self.rough[variant]
 
 
 def _guarded(what: str, call: Callable[[], Any]) -> Any:

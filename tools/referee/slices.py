@@ -4,7 +4,8 @@ Errors are related to a row and to the whole (numerics.py), because rows that ca
 that are small for another reason could then be left out, and an allowed share of integers could all lie in one place.
 Here every index of every dimension is a slice, and the reference's own error in it is its measure: where values cancel
 that is large as well. Values: the RMS error may be FACTOR times the reference's, or OF_SIZE of the slice's RMS.
-Integers: less than half of them may be wrong where the reference agrees with float64. A few slices may be off.
+Integers: less than half of them may be wrong where the reference and noisy inputs agree with float64. A few slices may
+be off.
 Does not cover: what is left out in no direction of its own; half-precision outputs, whose rounding hides it.
 """
 
@@ -24,13 +25,16 @@ BLOCK: Final = 1 << 20
 DEVICE_BLOCK: Final = 1 << 25
 
 
-def neglected(output: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tensor) -> str:
-    """What is wrong, empty where nothing is. Shapes are equal."""
+def neglected(
+    output: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tensor, noisy: torch.Tensor | None = None
+) -> str:
+    """What is wrong, empty where nothing is. Shapes are equal; `noisy` are integers of noisy inputs."""
     values = output.dtype.is_floating_point or output.dtype.is_complex
     if values and torch.finfo(output.dtype).eps > HIDING_EPSILON:
         return ""
-    output, truth, reference = (_folded(tensor) for tensor in (output, truth, reference))
-    found = _values(output, truth, reference) if values else _integers(output, truth, reference)
+    rough = reference if noisy is None else noisy
+    output, truth, reference, rough = (_folded(tensor) for tensor in (output, truth, reference, rough))
+    found = _values(output, truth, reference) if values else _integers(output, truth, reference, rough)
     if not found:
         return ""
     dim, bad = found
@@ -46,7 +50,7 @@ def _values(output: torch.Tensor, truth: torch.Tensor, reference: torch.Tensor) 
         return tuple(part.masked_fill_(odd, 0.0) for part in squares)
 
     tiny = float(torch.finfo(output.dtype).tiny) * 1e3
-    for dim, (wrong, own, size) in _summed(output, truth, reference, parts):
+    for dim, (wrong, own, size) in _summed((output, truth, reference), parts):
         allowed = torch.maximum(FACTOR * own.sqrt(), OF_SIZE * size.sqrt())
         bad = float(((wrong.sqrt() > allowed) & (size.sqrt() > tiny)).double().mean())
         if bad > SHARE:
@@ -54,12 +58,16 @@ def _values(output: torch.Tensor, truth: torch.Tensor, reference: torch.Tensor) 
     return None
 
 
-def _integers(output: torch.Tensor, truth: torch.Tensor, reference: torch.Tensor) -> tuple[int, float] | None:
-    def parts(got: torch.Tensor, want: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _integers(
+    output: torch.Tensor, truth: torch.Tensor, reference: torch.Tensor, rough: torch.Tensor
+) -> tuple[int, float] | None:
+    def parts(
+        got: torch.Tensor, want: torch.Tensor, other: torch.Tensor, moved: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         exact = want.to(other.dtype)
-        return ((got != other) & (got != exact)).double(), (other != exact).double()
+        return ((got != other) & (got != exact)).double(), ((other != exact) | (moved != exact)).double()
 
-    for dim, (wrong, own) in _summed(output, truth, reference, parts):
+    for dim, (wrong, own) in _summed((output, truth, reference, rough), parts):
         bad = float(((wrong > 0.5) & (own < 0.1)).double().mean())
         if bad > INTEGERS:
             return dim, bad
@@ -75,19 +83,17 @@ def _folded(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _summed(
-    output: torch.Tensor,
-    truth: torch.Tensor,
-    reference: torch.Tensor,
-    parts: Callable[..., tuple[torch.Tensor, ...]],
+    tensors: tuple[torch.Tensor, ...], parts: Callable[..., tuple[torch.Tensor, ...]]
 ) -> list[tuple[int, list[torch.Tensor]]]:
     """Per dimension with slices enough the means of `parts` over each slice; taken in blocks, which bounds memory."""
+    output = tensors[0]
     dims = [dim for dim, count in enumerate(output.shape) if count >= FEWEST and output.numel() // count >= LEAST]
     if not dims:
         return []
     step = max(1, (BLOCK if output.device.type == "cpu" else DEVICE_BLOCK) // (output.numel() // output.shape[0]))
     sums: dict[int, list[list[torch.Tensor]]] = {dim: [] for dim in dims}
     for start in range(0, output.shape[0], step):
-        block = parts(*(tensor[start : start + step] for tensor in (output, truth, reference)))
+        block = parts(*(tensor[start : start + step] for tensor in tensors))
         for dim in dims:
             others = [other for other in range(output.dim()) if other != dim]
             sums[dim].append([part.sum(dim=others) for part in block])

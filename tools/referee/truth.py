@@ -2,15 +2,16 @@
 not pass for it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
-from referee import numerics, parts, tree
+from referee import compare, numerics, parts, sizes, tree
 from referee.arena import Arena
 from referee.launch import Worker
-from referee.numerics import Error, Tolerance
+from referee.numerics import Tolerance
 
 Leaves = list[torch.Tensor]
 # Mantissa bits of what each precision allows, and of the next lower precision, which must be told apart from it.
@@ -18,6 +19,10 @@ ALLOWED_BITS: Final = {"strict": None, "tf32": 10, "bf16": 7}
 LOWER_BITS: Final = {"strict": 10, "tf32": 7, "bf16": None}
 ROWS: Final = ("rows_left_out", "other_rows_left_out")  # what one of them changes may be small by chance
 BRANCH: Final = "branch_left_out"
+NOISE: Final = ("noise", "noise2", "noise3", "noise4")
+"""Half a unit in the last place of inputs, from the second on of weights as well; for outputs of few elements, where
+one draw says little, all of them.
+"""
 ROUNDED: Final = ("noise", "allowed")  # what is not the reference and right
 
 
@@ -34,6 +39,25 @@ class Truth:
     notes: list[dict[str, Any]]
     wide: bool
 
+    def noisy(self, item: int) -> list[Leaves]:
+        """Outputs of noisy inputs, as far as they were asked for."""
+        found = [self.variants[name][item] for name in NOISE if name in self.variants]
+        return [leaves for leaves in found if leaves is not None]
+
+    def rounded(self, item: int, leaf: int) -> Leaves:
+        """One output tensor as the reference and noisy inputs make it."""
+        return [leaves[leaf] for leaves in (self.reference[item], *self.noisy(item))]
+
+    def mismatch(self, outputs: Leaves, item: int, tolerances: list[Tolerance]) -> compare.Mismatch | None:
+        """Whether and where `outputs` are not allowed for this item."""
+        return compare.find_mismatch(
+            outputs,
+            truth=self.truth[item],
+            reference=self.reference[item],
+            tolerances=tolerances,
+            noisy=self.noisy(item),
+        )
+
     def teach(self, tolerances: list[Tolerance], *, inputs: int) -> None:
         """Let the tolerances take in outputs of `inputs` elements and the reference's own errors."""
         for truths in self.truth:
@@ -41,37 +65,44 @@ class Truth:
                 tolerance.see(leaf, inputs=inputs)
         for name in ROUNDED:
             for item, outputs in enumerate(self.variants.get(name, [])):
-                self._compare_parts(tolerances, item, outputs or [])
-        for tolerance, errors in zip(tolerances, self._errors(tolerances), strict=True):
-            for error in errors:
-                tolerance.learn(error)
+                self._compare_parts(tolerances, item, outputs or [], by_noise=name == "noise")
+        for item, truths in enumerate(self.truth):
+            for name, outputs in self._right(item):
+                for at, output in enumerate(outputs):
+                    _learn(tolerances[at], output, truths[at], self.rounded(item, at), by_noise=name in NOISE)
 
-    def _compare_parts(self, tolerances: list[Tolerance], item: int, outputs: Leaves) -> None:
+    def _compare_parts(self, tolerances: list[Tolerance], item: int, outputs: Leaves, *, by_noise: bool) -> None:
         for output, want, reference, tolerance in zip(
             outputs, self.truth[item], self.reference[item], tolerances, strict=False
         ):
-            if reference is not want:
+            if reference is not want and not (by_noise and _counts(output)):
                 found = parts.leniency(output, truth=want, reference=reference)
                 tolerance.lenient = max(tolerance.lenient, found)
 
-    def _errors(self, tolerances: list[Tolerance]) -> list[list[Error]]:
-        """For every output tensor what the reference itself gets wrong, over items and allowed variants."""
-        found: list[list[Error]] = [[] for _ in tree.tensors_of(self.specs[0])]
-        for item, truths in enumerate(self.truth):
-            candidates: list[Leaves | None] = [self.reference[item]]
-            candidates += [leaves[item] for name, leaves in self.variants.items() if name in ROUNDED]
-            for outputs in candidates:
-                for at, output in enumerate(outputs or []):
-                    exact = not (output.dtype.is_floating_point or output.dtype.is_complex)
-                    # An integer is wrong only where it differs from both; here the two are compared with each other.
-                    other = truths[at].to(output.dtype) if exact else self.reference[item][at]
-                    scale = tolerances[at].scale
-                    found[at].append(numerics.measure(output, truth=truths[at], reference=other, scale=scale))
-        return found
+    def _right(self, item: int) -> Iterator[tuple[str, Leaves]]:
+        """The reference's outputs and those of variants that are right."""
+        yield "reference", self.reference[item]
+        for name in (*NOISE, "allowed"):
+            yield name, (self.variants[name][item] if name in self.variants else None) or []
 
     def tolerances(self) -> list[Tolerance]:
         leaves = self.reference[0]
         return [Tolerance(dtype=leaf.dtype, numel=leaf.numel()) for leaf in leaves]
+
+
+def _counts(output: torch.Tensor) -> bool:
+    return not (output.dtype.is_floating_point or output.dtype.is_complex)
+
+
+def _learn(tolerance: Tolerance, output: torch.Tensor, truth: torch.Tensor, rounded: Leaves, *, by_noise: bool) -> None:
+    """What rounding does to one output tensor."""
+    # An integer is wrong only where it differs from both; here the two are compared with each other.
+    other = truth.to(output.dtype) if _counts(output) else rounded[0]
+    error = numerics.measure(output, truth=truth, reference=other, sizes=tolerance.sizes(truth, rounded))
+    if by_noise and _counts(output):
+        tolerance.shake(error.rms)
+    else:
+        tolerance.learn(error)
 
 
 def fetch(oracle: Worker, *, items: list[int], precision: str, extra: list[str], timeout_s: float) -> Truth:
@@ -83,13 +114,12 @@ def fetch(oracle: Worker, *, items: list[int], precision: str, extra: list[str],
     reference = [_take(arena, spec, cursor) for spec in main.fields["found"]["float32"]]
     widened = [None if spec is None else _take(arena, spec, cursor) for spec in main.fields["found"]["float64"]]
     truth = [_best(ref, wide) for ref, wide in zip(reference, widened, strict=True)]
-    names = ["noise", *extra]
+    names = [*noises(reference[0]), *extra]
     if ALLOWED_BITS[precision] is not None:
         names.append(f"bits{ALLOWED_BITS[precision]}")
-    few = all(leaf.numel() < numerics.FEW for leaf in reference[0])
     if extra and "again" not in extra:  # controls are wanted
         names += left_out(reference[0])
-    asked = items if few else items[:1]
+    asked = items if varied(reference[0]) else items[:1]
     side = _ask(oracle, names, asked, timeout_s)
     arena = Arena.received(oracle, side)
     cursor = iter(range(len(side.fields["offsets"])))
@@ -108,11 +138,25 @@ def fetch(oracle: Worker, *, items: list[int], precision: str, extra: list[str],
     )
 
 
+def noises(outputs: Leaves) -> tuple[str, ...]:
+    """Variants with noise that outputs like these ask for."""
+    return NOISE if any(_is_few(leaf) for leaf in outputs) else NOISE[:1]
+
+
+def varied(outputs: Leaves) -> bool:
+    """Whether variants are asked for every item, because rounding shows in another way in each."""
+    return any(_is_few(leaf) or _counts(leaf) for leaf in outputs)
+
+
+def _is_few(leaf: torch.Tensor) -> bool:
+    return leaf.numel() < sizes.FEW and not _counts(leaf)
+
+
 def left_out(outputs: Leaves) -> list[str]:
     """Variants that leave something out. Rows: only where an output is one of few sums, or so coarse that rounding may
     hide them; elsewhere they show in whole rows of the output, and a run of the reference is saved.
     """
-    hides = any(leaf.numel() < numerics.FEW or leaf.dtype in numerics.HALVES for leaf in outputs)
+    hides = any(leaf.numel() < sizes.FEW or leaf.dtype in numerics.HALVES for leaf in outputs)
     return [*ROWS, BRANCH] if hides else [BRANCH]
 
 
