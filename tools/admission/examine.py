@@ -222,6 +222,8 @@ def _known(
     specs = [found[0] for found in plain if found[0] is not None]
     if any(tree.shape_of(spec) != tree.shape_of(specs[0]) for spec in specs):
         raise Refused("task.outputs", "the output's shape depends on the values of the inputs")
+    if any(tree.scalars_of(spec) != tree.scalars_of(specs[0]) for spec in specs):
+        raise Refused("task.outputs", f"{truth.DEPENDS}: return a tensor")
     best = [_best(ref, found) for ref, found in zip(reference, wide, strict=True)]
     known = truth.Truth(
         specs=specs,

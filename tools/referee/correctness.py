@@ -96,9 +96,7 @@ def admit(trial: Trial) -> None:
     if tree.shape_of(first.specs[1]) != tree.shape_of(trial.spec):
         raise Unjudgeable("task.outputs", "the output's shape depends on the values of the inputs")
     if tree.scalars_of(first.specs[1]) != tree.scalars_of(trial.spec):
-        raise Unjudgeable(
-            "task.outputs", "forward returns a Python number that depends on the values of the inputs: return a tensor"
-        )
+        raise Unjudgeable("task.outputs", f"{truth.DEPENDS}: return a tensor")
     if not first.reference[0]:
         raise Unjudgeable("task.no_tensors", "forward returns no tensor")
     again = first.variants["again"][0] or []

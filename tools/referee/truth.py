@@ -19,6 +19,7 @@ ALLOWED_BITS: Final = {"strict": None, "tf32": 10, "bf16": 7}
 LOWER_BITS: Final = {"strict": 10, "tf32": 7, "bf16": None}
 ROWS: Final = ("rows_left_out", "other_rows_left_out")  # what one of them changes may be small by chance
 BRANCH: Final = "branch_left_out"
+DEPENDS: Final = "forward returns a Python number that depends on the values of the inputs"
 NOISE: Final = ("noise", "noise2", "noise3", "noise4")
 """Half a unit in the last place of inputs, from the second on of weights as well; for outputs of few elements, where
 one draw says little, all of them.
