@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -335,6 +337,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every error that a person can do something about is one clear line."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     prepare_streams()
+    before = _leave_when_told()
     try:
         return _exit_code(app(arguments, prog_name="agent", standalone_mode=False))
     except AgentError as error:
@@ -348,7 +351,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the last edge: a fault of this program, or a reader that went away
         return _fault(error, arguments)
     finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
         _flush()
+
+
+def _leave_when_told() -> dict[int, Any]:
+    """SIGTERM and SIGHUP end a command as ^C does, so that it cleans up; a command with better handlers sets its own.
+    Returns what to put back.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    told = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    return {number: signal.signal(number, signal.default_int_handler) for number in told}
 
 
 def _failed(error: AgentError, arguments: Sequence[str]) -> int:

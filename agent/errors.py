@@ -100,3 +100,8 @@ class InUse(RecordError):
 
 class JudgeError(AgentError):
     """The judge produced no report (killed, timed out, unparsable): nothing is known about the submission."""
+
+
+def install(extra: str) -> str:
+    """What to do where a package of an extra is missing."""
+    return f"pip install 'cuda-agent[{extra}]', in a clone: pip install -e '.[{extra}]'"

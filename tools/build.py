@@ -22,7 +22,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from building import bounded, diagnostics, objects, resources
+from building import bounded, diagnostics, objects, resources, room
 from building.sources import SourceError, Sources, read_sources
 from building.toolchain import BINDING, Target, Toolchain, ToolchainError, find_toolchain
 
@@ -83,6 +83,7 @@ def build(
         report["sources"] = [f"kernels/{name}" for name in sources.sources]
         ignored = [_ignored(path, why) for path, why in sources.ignored]
         if sources.sources:
+            room.check()
             _check_bindings(sources)
             toolchain = find_toolchain(target, arch=arch)
             report["sha256"] = content_sha256(sources, toolchain)

@@ -21,7 +21,7 @@ from typing import Final
 
 from agent.backends.retry import ChatCancelled
 from agent.config import LocalConfig
-from agent.errors import BackendError, ConfigError
+from agent.errors import BackendError, ConfigError, install
 
 LLAMA_CPP: Final = (
     *(sys.executable, "-m", "llama_cpp.server", "--model", "{model}", "--model_alias", "local"),
@@ -171,7 +171,7 @@ class LocalServer:
         if any(words in lower for words in _IN_USE):
             return _PortTaken()
         if "no module named" in lower and "llama_cpp" in lower:
-            hint = "pip install 'cuda-agent[local-llm]', or set backend.local.command"
+            hint = f"{install('local-llm')}; or set backend.local.command"
             return ConfigError("llama-cpp-python with its server is not installed here", hint=hint)
         if "unknown model architecture" in lower:
             name = said[lower.index("unknown model architecture") :].splitlines()[0].split(":", 1)[-1].strip(" '\"")

@@ -25,7 +25,7 @@ from agent.batch.ray_device import ray_module
 from agent.batch.ray_worker import GO_ON, QUIT, STOP, Switch, run_names, run_on_node
 from agent.batch.tail import RunTail, status_of
 from agent.config import without_usage_reports
-from agent.errors import ConfigError, SandboxError
+from agent.errors import ConfigError, SandboxError, install
 
 SANDBOX: Final = "sandbox"
 NAMESPACE: Final = "cuda-agent"
@@ -230,7 +230,7 @@ def _connected(address: str, workers: int) -> Any:
     try:
         ray = ray_module()
     except ImportError:
-        raise ConfigError("--executor ray needs Ray", hint="pip install 'cuda-agent[ray]'") from None
+        raise ConfigError("--executor ray needs Ray", hint=install("ray")) from None
     if "://" in address:
         raise ConfigError(
             f"--ray-address {address} is a client's address",

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from agent.errors import ConfigError
+from agent.errors import ConfigError, install
 
 
 def extra(module: str, *, name: str) -> Any:
@@ -12,4 +12,4 @@ def extra(module: str, *, name: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         missing = error.name or module
-        raise ConfigError(f"{missing} is not installed", hint=f"pip install 'cuda-agent[{name}]'") from error
+        raise ConfigError(f"{missing} is not installed", hint=install(name)) from error

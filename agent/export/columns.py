@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from agent.errors import ConfigError
+from agent.errors import ConfigError, install
 from agent.export.chat import tool_objects
 from agent.loop.actions import tool_schemas
 
@@ -60,7 +60,7 @@ _FEATURES: Final[dict[str, Any]] = {
     },
 }
 _JSON_FIELD: Final = {"ARROW:extension:name": "arrow.json", "ARROW:extension:metadata": ""}
-INSTALL: Final = "pip install 'cuda-agent[parquet]'"
+INSTALL: Final = install("parquet")
 
 
 def pyarrow() -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from agent.config import Config
 from agent.errors import JudgeError, SandboxError
@@ -28,6 +28,7 @@ from agent.sandbox.snapshot import SnapshotError
 from agent.sandbox.variables import WithVariables
 from agent.tasks.task import Task
 
+KILLED: Final = ("runtime.oom", "build.memory")
 Lease = Callable[[], AbstractContextManager[Mapping[str, str] | None]]
 """Holds a device while it is entered; gives the variables that say which GPU it is."""
 
@@ -63,6 +64,7 @@ def judge_submission(
     `standing` judges in a sandbox that was opened ahead. Only what it accepts counts; everything else is judged again.
 
     Infrastructure trouble is tried once more; then JudgeError (or SandboxError): nothing is known about the submission.
+    So is what was killed: the kernel ends the largest process when memory is short, whoever has taken it.
     """
     with tempfile.TemporaryDirectory(prefix="agent-judge-") as scratch:
         try:
@@ -76,7 +78,7 @@ def judge_submission(
             return verdict
         try:
             verdict = _judge_once(case)
-            if not is_trouble(verdict):
+            if not is_trouble(verdict) and not _may_be_the_machines(verdict):
                 return verdict
         except (JudgeError, SandboxError):
             pass
@@ -86,6 +88,11 @@ def judge_submission(
 def is_trouble(verdict: Verdict) -> bool:
     """Whether the judge itself stumbled. A task that cannot be judged (task.*) would not be the next time either."""
     return verdict.verdict == "error" and not all(reason.code.startswith("task.") for reason in verdict.reasons)
+
+
+def _may_be_the_machines(verdict: Verdict) -> bool:
+    """Whether a rejection is what a machine that is short of memory makes of a right submission."""
+    return verdict.verdict == "rejected" and any(reason.code in KILLED for reason in verdict.reasons)
 
 
 def _rejected(config: Config, reason: Reason) -> Verdict:

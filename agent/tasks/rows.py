@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agent.errors import ConfigError
+from agent.errors import ConfigError, install
 from agent.tasks.candidates import Candidates, Found, Refusal, candidate
 from agent.tasks.task import MAX_BYTES
 
@@ -43,7 +43,7 @@ def read_parquet(path: Path) -> Candidates:
     try:
         from pyarrow import ArrowException, parquet  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
-        raise ConfigError("task sets in parquet need pyarrow", hint="pip install 'cuda-agent[parquet]'") from None
+        raise ConfigError("task sets in parquet need pyarrow", hint=install("parquet")) from None
     try:
         with parquet.ParquetFile(path) as file:
             there = [name for name in COLUMNS if name in file.schema_arrow.names]

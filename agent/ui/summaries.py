@@ -33,9 +33,13 @@ STOP_WORDS: Final = {
 REWARD_WORDS: Final = {
     3: "faster than eager and torch.compile",
     2: "faster than eager",
-    1: "correct, not faster",
+    1: "correct, not shown to be faster",
     -1: "not correct or against the rules",
 }
+
+
+UNDECIDED_WORDS: Final = "correct, too close to tell whether faster"
+UNQUIET_WORDS: Final = "correct, too noisy here to tell whether faster"
 
 
 def rules_words(rules: JudgeConfig | Verdict) -> str:
@@ -113,7 +117,16 @@ def reward_words(verdict: Verdict, *, scored: bool) -> str:
     """`, reward 2: …`; `scored` is false where the run got none: trouble or a person ended it, not the model."""
     if verdict.reward is None:
         return ""
-    return f", reward {verdict.reward}: {REWARD_WORDS[verdict.reward]}" if scored else ", not scored: it was cut off"
+    return f", reward {verdict.reward}: {meaning(verdict)}" if scored else ", not scored: it was cut off"
+
+
+def meaning(verdict: Verdict) -> str:
+    """What the reward says. That the clock could not tell is not the same as that it is not faster."""
+    calls = [speedup.call for speedup in (verdict.speedup or {}).values()]
+    if verdict.reward == 1 and "inconclusive" in calls:
+        timing = verdict.evidence.get("timing") or {}
+        return UNQUIET_WORDS if timing.get("quiet") is False else UNDECIDED_WORDS
+    return "" if verdict.reward is None else REWARD_WORDS[verdict.reward]
 
 
 def verdict_words(verdict: Verdict) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from agent.errors import ConfigError
+from agent.errors import ConfigError, install
 from agent.judging.reports import Speedup
 from agent.view.rows import Row
 
@@ -85,11 +85,16 @@ def fast_share(rows: Sequence[Row], rival: Rival, p: float = 1.0) -> Share:
     return Share(sum(s is not None and s.ratio > p for s in speedups), len(speedups))
 
 
+def need_plots() -> None:
+    """Before anything is written. Raises ConfigError where plotly is missing."""
+    _graph_objects()
+
+
 def _graph_objects() -> Any:
     try:
         import plotly.graph_objects as go  # type: ignore[import-untyped]
     except ImportError:
-        raise ConfigError("the plots need plotly", hint="pip install 'cuda-agent[view]'") from None
+        raise ConfigError("the plots need plotly", hint=install("view")) from None
     return go
 
 

@@ -25,6 +25,7 @@ from agent.trajectory.stored import find_runs
 from agent.trajectory.writer import FULL_ERRNOS, record_error
 from agent.ui.console import one_line
 from agent.view.collection_page import Refused, collection_page
+from agent.view.figures import need_plots
 from agent.view.reading import read_run
 from agent.view.rows import Row, mark_superseded, row_of
 from agent.view.run_page import run_page
@@ -80,6 +81,7 @@ def write_view(
         return _write_run(folders[0], _page(output, roots[0]))
     if len(roots) > 1 and output is None:
         raise ConfigError("several folders need a place for the overview", hint="give it with -o")
+    need_plots()
     page = _page(output, roots[0])
     budget = _budget(len(folders))
     orders = [

@@ -207,3 +207,16 @@ def test_integers_of_a_reference_without_rounding_errors_may_differ_as_noise_mak
     small = Tolerance(dtype=torch.int64, numel=100)
     small.shake(0.05)
     assert small.flips == pytest.approx(0.05)
+
+
+def test_few_integers_may_be_as_far_off_as_rounding_moves_them():
+    exact = torch.tensor(1000, dtype=torch.int64)
+    tolerance = Tolerance(dtype=torch.int64, numel=1, moved=2.0)
+    for value, right in ((1000, True), (1016, True), (1017, False), (0, False)):
+        assert (tolerance.astray(torch.tensor(value), exact, []) == "") == right
+    moved = [torch.tensor(1000), torch.tensor(1010)]
+    assert tolerance.astray(torch.tensor(1080), exact, moved) == ""
+    assert "by 81" in tolerance.astray(torch.tensor(1081), exact, moved)
+    flag = Tolerance(dtype=torch.bool, numel=1)
+    assert flag.astray(torch.tensor(True), torch.tensor(False), [torch.tensor(False)])
+    assert not flag.astray(torch.tensor(True), torch.tensor(False), [torch.tensor(True)])

@@ -142,12 +142,21 @@ def spec_of(value):
         (torch.zeros(2, 3, dtype=torch.float64), "numeric.dtype"),
         ((torch.zeros(2, 3),), "numeric.structure"),
         (None, "numeric.structure"),
+        (torch.zeros(3).expand(2, 3), "numeric.shape"),
+        (torch.zeros(4).as_strided((2, 3), (1, 1)), "numeric.shape"),
     ],
 )
 def test_structure_shape_and_dtype_are_compared(output, code):
     with pytest.raises(Rejected) as caught:
         compare.check_structure(spec_of(output), expected=spec_of(torch.zeros(2, 3)))
     assert caught.value.code == code
+
+
+def test_a_view_is_right_where_the_reference_returns_one():
+    shared = torch.zeros(3).expand(2, 3)
+    compare.check_structure(spec_of(shared), expected=spec_of(shared))
+    compare.check_structure(spec_of(torch.zeros(2, 3)), expected=spec_of(shared))
+    compare.check_structure(spec_of(torch.zeros(3, 2).t()), expected=spec_of(torch.zeros(2, 3)))
 
 
 def test_a_list_counts_as_a_tuple_and_other_values_are_compared():

@@ -54,9 +54,25 @@ def check_structure(spec: tree.Spec, *, expected: tree.Spec) -> None:
     for ours_layout, theirs_layout in zip(tree.tensors_of(expected), tree.tensors_of(spec), strict=True):
         if theirs_layout["bytes"] > SPARSEST * ours_layout["bytes"] + SPARE_BYTES:
             raise Rejected("numeric.shape", "an output is spread over far more memory than its elements need")
+        if _overlaps(theirs_layout) and not _overlaps(ours_layout):
+            raise Rejected(
+                "numeric.shape",
+                "an output is a view whose elements share memory, the reference's is not: write all its elements",
+            )
     for value, other_value in zip(tree.scalars_of(expected), tree.scalars_of(spec), strict=True):
         if not _same_scalar(value, other_value):
             raise Rejected("numeric.mismatch", f"a returned {value[0]} value differs from the reference's")
+
+
+def _overlaps(layout: tree.Spec) -> bool:
+    """Whether elements share memory, as those of an expanded tensor do (or may, where strides are interleaved)."""
+    reach = 0
+    for stride, size in sorted(zip(layout["stride"], layout["shape"], strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += stride * (size - 1)
+    return False
 
 
 def _same_scalar(mine: tuple[str, Any], other: tuple[str, Any]) -> bool:
@@ -95,7 +111,12 @@ def find_mismatch(
     """
     for at, (output, want, other, tolerance) in enumerate(zip(outputs, truth, reference, tolerances, strict=True)):
         rough = [leaves[at] for leaves in noisy]
-        sizes = tolerance.sizes(want, [other, *rough] if rough or other is not want else [])
+        rounded = [other, *rough] if rough or other is not want else []
+        if tolerance.counts_few:
+            if detail := tolerance.astray(output, want.to(other.dtype), rounded):
+                return Mismatch(leaf=at, error=Error(1.0, 1.0, detail), tolerance=tolerance)
+            continue
+        sizes = tolerance.sizes(want, rounded)
         error = numerics.measure(output, truth=want, reference=other, sizes=sizes)
         if not tolerance.allows(error):
             return Mismatch(leaf=at, error=error, tolerance=tolerance)

@@ -1,5 +1,6 @@
 """Correctness rounds: fresh inputs and weights, poisoned memory, every element of every output against the truth."""
 
+import copy
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -181,9 +182,13 @@ def watched(trial: Trial) -> None:
     play(trial, Round("watched", items=1, log=True))
 
 
-def learned(trial: Trial, known: Truth, batch: Batch, *, scale: float) -> list[Tolerance]:
-    """The tolerances for inputs of this scale, after what the reference did on this batch."""
+def learned(trial: Trial, known: Truth, batch: Batch, *, scale: float, kept: bool = True) -> list[Tolerance]:
+    """The tolerances for inputs of this scale, after what the reference did on this batch. `kept`: for later batches as
+    well, which a batch that a submission may have waited for should not decide.
+    """
     tolerances = trial.tolerances.setdefault(scale, known.tolerances())
+    if not kept:
+        tolerances = copy.deepcopy(tolerances)
     known.teach(tolerances, inputs=batch.bytes_per_item() // 4)
     return tolerances
 

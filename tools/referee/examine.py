@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
+from building import room
 
 from referee import (
     challenge,
@@ -67,6 +68,7 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
     trial: Trial | None = None
     about: machine.Asked | None = None
     try:
+        _check_room()
         if "submission" not in options.awaited:
             session.begin()  # it is built beside what follows
         session.await_device()
@@ -120,6 +122,13 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
     session.nursery.silence()  # before the report is written: nobody else may write into the same pipe then
     findings.seconds = round(time.monotonic() - started, 3)
     return findings
+
+
+def _check_room() -> None:
+    try:
+        room.check()
+    except OSError as error:
+        raise Unjudgeable("runtime.no_space", str(error.strerror)) from error
 
 
 def _acquit(findings: Findings) -> None:

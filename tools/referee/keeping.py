@@ -100,7 +100,7 @@ def _batch(trial: Trial, state: State, number: int, size: int, *, compared: bool
         known = truth.fetch(
             trial.oracle, items=[size - 1], precision=trial.precision, extra=[], timeout_s=ORACLE_LIMIT_S
         )
-        tolerances = correctness.learned(trial, known, batch, scale=1.0)
+        tolerances = correctness.learned(trial, known, batch, scale=1.0, kept=False)
         mismatch = known.mismatch(outputs, 0, tolerances)
         if mismatch is not None:
             raise Rejected("replay.cached_weights", f"the output is wrong after the weights changed; {mismatch.told()}")

@@ -243,7 +243,8 @@ class Worker:
     def _failure(self, error: Exception, op: str) -> WorkerFailure:
         if isinstance(error, protocol.ChannelTimeout):
             self.end()
-            return WorkerFailure(self.name, "timeout", f"no answer to '{op}' in time")
+            waited = "forward did not return in time" if op == "go" else f"no answer to '{op}' in time"
+            return WorkerFailure(self.name, "timeout", waited)
         if isinstance(error, protocol.ChannelGarbage):
             self.end()
             return WorkerFailure(self.name, "garbage", f"the answer to '{op}' is no message: {error}")

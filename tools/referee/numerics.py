@@ -25,13 +25,12 @@ from typing import Final
 import torch
 
 from referee import sizes
-from referee.sizes import FEW
+from referee.sizes import FEW, FLIPS
 
 FACTOR: Final = {"full": 32.0, "half": 8.0}
 HONEST: Final = 0.25  # of K: eight times the reference's own error where sequential sums have three to five
 DECLARED: Final = 0.125  # likewise where a lower precision is allowed, whose rounding outweighs the order of summation
 APART: Final = 1.25  # the lower precision's error over what is allowed, where the two are told apart
-FLIPS: Final = 8.0  # times the share of integers in which the reference differs from itself by rounding
 NOISE: Final = 0.5  # of those that noisy inputs make differ; what sorts or converts inputs makes no error of its own
 BY_CHANCE: Final = 32.0  # elements that may be missing in the reference's own by chance
 FLOOR_MAX_ULP: Final = {"full": 64.0, "half": 4.0, "double": 4096.0}
@@ -77,6 +76,7 @@ class Tolerance:
     numel: int
     reference: Error = field(default_factory=lambda: Error(0.0, 0.0))
     noise: float = 0.0  # share of integers that differ where inputs have noise
+    moved: float = 0.0  # few integers only: how far rounding has moved one
     scale: float = 0.0  # outputs of few elements only: RMS over several inputs, because one of them may be near zero
     reach: float = 0.0  # likewise: number of input elements that one output element sums up
     ceiling: float = 0.0  # RMS error of the next lower precision, as far as it is known
@@ -120,11 +120,27 @@ class Tolerance:
         tiny = float(torch.finfo(self.dtype).tiny) * 1e3  # below it kernels flush to zero
         return sizes.of_few(truth, rounded=rounded, whole=self.scale, epsilon=self._epsilon(), tiny=tiny)
 
+    def astray(self, output: torch.Tensor, truth: torch.Tensor, rounded: Sequence[torch.Tensor]) -> str:
+        """What is wrong with integers of few, empty where nothing is; `rounded` as for sizes."""
+        moved = sizes.distance(truth, rounded) if rounded else torch.zeros_like(truth, dtype=torch.float64)
+        found = sizes.distance(truth, [output])
+        wrong = found > FLIPS * moved.clamp(min=self.moved)
+        if not bool(wrong.any()):
+            return ""
+        return (
+            f"{int(wrong.sum())} of {wrong.numel()} {_name(self.dtype)} elements are wrong, by {found[wrong].max():g}"
+        )
+
     @property
     def flips(self) -> float:
         """Share of integers that rounding makes differ."""
         by_chance = BY_CHANCE / max(self.numel, 1)
         return max(self.reference.rms, min(self.noise, max(NOISE * self.noise, by_chance)))
+
+    @property
+    def counts_few(self) -> bool:
+        """Whether its elements are few integers."""
+        return 0 < self.numel < FEW and not self._is_value
 
     @property
     def _is_few(self) -> bool:

@@ -307,7 +307,7 @@ def _second_look(
 ) -> None:
     adopt(trial.oracle, state)
     known = truth.fetch(trial.oracle, items=[index], precision=trial.precision, extra=[], timeout_s=ORACLE_LIMIT_S)
-    tolerances = correctness.learned(trial, known, batch, scale=1.0)
+    tolerances = correctness.learned(trial, known, batch, scale=1.0, kept=False)
     mine = outputs["submission"][index]
     mismatch = known.mismatch(mine, 0, tolerances)
     if mismatch is None:

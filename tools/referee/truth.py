@@ -100,7 +100,9 @@ def _learn(tolerance: Tolerance, output: torch.Tensor, truth: torch.Tensor, roun
     # An integer is wrong only where it differs from both; here the two are compared with each other.
     other = truth.to(output.dtype) if _counts(output) else rounded[0]
     error = numerics.measure(output, truth=truth, reference=other, sizes=tolerance.sizes(truth, rounded))
-    if by_noise and _counts(output):
+    if tolerance.counts_few:
+        tolerance.moved = max(tolerance.moved, float(sizes.distance(truth.to(output.dtype), [output]).max()))
+    elif by_noise and _counts(output):
         tolerance.shake(error.rms)
     else:
         tolerance.learn(error)
@@ -150,7 +152,7 @@ def varied(outputs: Leaves) -> bool:
 
 
 def _is_few(leaf: torch.Tensor) -> bool:
-    return leaf.numel() < sizes.FEW and not _counts(leaf)
+    return bool(leaf.numel() < sizes.FEW)
 
 
 def left_out(outputs: Leaves) -> list[str]:

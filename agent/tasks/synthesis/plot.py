@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from agent.errors import ConfigError, RecordError
+from agent.errors import ConfigError, RecordError, install
 from agent.tasks.synthesis.stats import Stats
 
 TOP: Final = 30
@@ -15,7 +15,7 @@ def write_plot(stats: Stats, path: Path) -> None:
         from plotly import graph_objects as go  # type: ignore[import-untyped]
         from plotly.subplots import make_subplots  # type: ignore[import-untyped]
     except ImportError:
-        raise ConfigError("plots need plotly", hint="pip install 'cuda-agent[view]'") from None
+        raise ConfigError("plots need plotly", hint=install("view")) from None
     titles = ("tasks by kind", "operators", "eager, ms", "eager / torch.compile by operators", "dropped by", "headroom")
     figure = make_subplots(rows=3, cols=2, subplot_titles=titles, vertical_spacing=0.09)
     operators = list(stats.operators.items())[:TOP]

@@ -1,0 +1,22 @@
+"""Whether the folder for temporary files has room: without it compilers fail in silence, and a right submission would
+be blamed.
+"""
+
+import errno
+import shutil
+import tempfile
+from typing import Final
+
+LEAST_BYTES: Final = 64 << 20
+
+
+def check() -> None:
+    """Raises OSError (ENOSPC) with what to do."""
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    if free < LEAST_BYTES:
+        raise OSError(
+            errno.ENOSPC,
+            f"{folder} has {free >> 20} MB left and {LEAST_BYTES >> 20} are needed: make room there, let TMPDIR name "
+            "another folder, or raise sandbox.tmp_gb",
+        )
