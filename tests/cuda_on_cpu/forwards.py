@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from referee import numerics
+from referee import numerics, oracle
+from referee.truth import NOISE
 from torch import nn
 from tracing import graph as tracing
 
@@ -133,6 +134,8 @@ def differences(model: nn.Module, new: nn.Module, inputs: Sequence[Any]) -> list
         wide = [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
         truth = leaves(copy.deepcopy(model).double()(*wide))
         got = leaves(new(*inputs))
+        noise = [[oracle._noisy(x) if isinstance(x, torch.Tensor) else x for x in inputs] for _ in NOISE]
+        noisy = [leaves(model(*values)) for values in noise]
     found = [] if len(got) == len(reference) else ["another number of outputs"]
     for number, (mine, theirs, true) in enumerate(zip(got, reference, truth, strict=False)):
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
@@ -140,8 +143,13 @@ def differences(model: nn.Module, new: nn.Module, inputs: Sequence[Any]) -> list
             continue
         tolerance = numerics.Tolerance(theirs.dtype, theirs.numel())
         tolerance.see(true, inputs=max(x.numel() for x in inputs if isinstance(x, torch.Tensor)))
-        tolerance.learn(numerics.measure(theirs, truth=true, reference=theirs, scale=tolerance.scale))
-        error = numerics.measure(mine, truth=true, reference=theirs, scale=tolerance.scale)
-        if not tolerance.allows(error):
+        rounded = [theirs, *(outputs[number] for outputs in noisy)]
+        sizes = tolerance.sizes(true, rounded)
+        tolerance.learn(numerics.measure(theirs, truth=true, reference=theirs, sizes=sizes))
+        error = numerics.measure(mine, truth=true, reference=theirs, sizes=sizes)
+        if tolerance.counts_few:
+            if wrong := tolerance.astray(mine, true.to(theirs.dtype), rounded):
+                found.append(f"output {number}: {wrong}")
+        elif not tolerance.allows(error):
             found.append(f"output {number}: error {error} of {tolerance.largest}, {tolerance.rms}")
     return found

@@ -21,5 +21,6 @@ def test_a_row_that_is_no_task_is_refused(row: dict[str, object]) -> None:
 
 
 def test_a_missing_library_is_named_with_what_to_install() -> None:
-    with pytest.raises(ConfigError, match=r"no_such_library is not installed \(pip install 'cuda-agent\[trl\]'\)"):
+    told = r"no_such_library is not installed \(pip install 'cuda-agent\[trl\]', in a clone"
+    with pytest.raises(ConfigError, match=told):
         extra("no_such_library.part", name="trl")
