@@ -220,10 +220,8 @@ def _known(
         variants[name] = [oracle._variant(name, index)[1] or None for index in asked]
         variants[name] += [None] * (len(items) - len(asked))
     specs = [found[0] for found in plain if found[0] is not None]
-    if any(tree.shape_of(spec) != tree.shape_of(specs[0]) for spec in specs):
-        raise Refused("task.outputs", "the output's shape depends on the values of the inputs")
-    if any(tree.scalars_of(spec) != tree.scalars_of(specs[0]) for spec in specs):
-        raise Refused("task.outputs", f"{truth.DEPENDS}: return a tensor")
+    if detail := truth.unlike(specs):
+        raise Refused("task.outputs", detail)
     best = [_best(ref, found) for ref, found in zip(reference, wide, strict=True)]
     known = truth.Truth(
         specs=specs,

@@ -9,6 +9,7 @@ import torch
 from referee import numerics, parts, tree
 from referee.numerics import Error, Tolerance
 from referee.outcome import Rejected
+from referee.sizes import are_values
 
 Leaves = list[torch.Tensor]
 
@@ -120,7 +121,7 @@ def find_mismatch(
         error = numerics.measure(output, truth=want, reference=other, sizes=sizes)
         if not tolerance.allows(error):
             return Mismatch(leaf=at, error=error, tolerance=tolerance)
-        if other is want and not suspicious and (output.dtype.is_floating_point or output.dtype.is_complex):
+        if other is want and not suspicious and are_values(output.dtype):
             continue  # nothing to measure parts by
         detail = parts.neglected(
             output,

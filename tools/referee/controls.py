@@ -14,6 +14,7 @@ import torch
 from referee import numerics
 from referee.numerics import Error, Tolerance
 from referee.outcome import Unjudgeable
+from referee.sizes import are_values
 from referee.truth import BRANCH, LOWER_BITS, ROWS, Leaves, Truth
 
 LOWER: Final = "lower_precision"
@@ -112,7 +113,7 @@ def _errors(outputs: Leaves, truth: Truth, item: int, tolerances: list[Tolerance
     """Of the tensors that have rounding errors."""
     for at, (output, tolerance) in enumerate(zip(outputs, tolerances, strict=True)):
         want, exact = truth.truth[item][at], truth.reference[item][at]
-        if exact.dtype.is_floating_point or exact.dtype.is_complex:
+        if are_values(exact.dtype):
             sizes = tolerance.sizes(want, truth.rounded(item, at))
             yield tolerance, numerics.measure(output.to(exact.dtype), truth=want, reference=exact, sizes=sizes)
 
@@ -120,7 +121,7 @@ def _errors(outputs: Leaves, truth: Truth, item: int, tolerances: list[Tolerance
 def _constant(leaf: torch.Tensor) -> torch.Tensor:
     if not leaf.numel():
         return leaf
-    if leaf.dtype.is_floating_point or leaf.dtype.is_complex:
+    if are_values(leaf.dtype):
         kept = leaf[torch.isfinite(leaf)]
         return torch.full_like(leaf, kept.mean().item() if kept.numel() else 0.0)
     return torch.full_like(leaf, leaf.flatten()[0].item())

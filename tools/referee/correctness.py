@@ -94,10 +94,8 @@ def admit(trial: Trial) -> None:
     )
     trial.item_s = (time.monotonic() - started) / 6
     trial.spec = first.specs[0]
-    if tree.shape_of(first.specs[1]) != tree.shape_of(trial.spec):
-        raise Unjudgeable("task.outputs", "the output's shape depends on the values of the inputs")
-    if tree.scalars_of(first.specs[1]) != tree.scalars_of(trial.spec):
-        raise Unjudgeable("task.outputs", f"{truth.DEPENDS}: return a tensor")
+    if detail := truth.unlike(first.specs):
+        raise Unjudgeable("task.outputs", detail)
     if not first.reference[0]:
         raise Unjudgeable("task.no_tensors", "forward returns no tensor")
     again = first.variants["again"][0] or []

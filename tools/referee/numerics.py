@@ -25,7 +25,7 @@ from typing import Final
 import torch
 
 from referee import sizes
-from referee.sizes import FEW, FLIPS
+from referee.sizes import FEW, FLIPS, are_values, wide
 
 FACTOR: Final = {"full": 32.0, "half": 8.0}
 HONEST: Final = 0.25  # of K: eight times the reference's own error where sequential sums have three to five
@@ -148,7 +148,7 @@ class Tolerance:
 
     @property
     def _is_value(self) -> bool:
-        return bool(self.dtype.is_floating_point or self.dtype.is_complex)
+        return are_values(self.dtype)
 
     @property
     def tells_apart(self) -> bool:
@@ -209,7 +209,7 @@ def measure(
     """
     if not truth.numel():
         return Error(0.0, 0.0)
-    if not (output.dtype.is_floating_point or output.dtype.is_complex):
+    if not are_values(output.dtype):
         return _exact(output, truth, reference)
     masks = None if _finite(output, truth, reference) else _masks(output, truth, reference)
     if isinstance(masks, Error):
@@ -218,7 +218,7 @@ def measure(
 
 
 def _related(output: torch.Tensor, truth: torch.Tensor, left_out: torch.Tensor | None, sizes: torch.Tensor) -> Error:
-    difference = (_wide(output) - _wide(truth)).abs()
+    difference = (wide(output) - wide(truth)).abs()
     if left_out is not None:
         difference = difference.masked_fill(left_out, 0)
     relative = (difference / sizes).nan_to_num_(nan=0.0)
@@ -234,7 +234,7 @@ def _rounding(output: torch.Tensor, truth: torch.Tensor, left_out: torch.Tensor 
     overall = _rms_of(want, hidden, step)
     largest = total = 0.0
     for start in range(0, got.shape[0], step):
-        ours, theirs = _wide(got[start : start + step]), _wide(want[start : start + step])
+        ours, theirs = wide(got[start : start + step]), wide(want[start : start + step])
         if hidden is not None:
             ours, theirs = (part.masked_fill(hidden[start : start + step], 0) for part in (ours, theirs))
         difference, size = (ours - theirs).abs(), theirs.abs()
@@ -248,15 +248,11 @@ def _rounding(output: torch.Tensor, truth: torch.Tensor, left_out: torch.Tensor 
 def _rms_of(want: torch.Tensor, hidden: torch.Tensor | None, step: int) -> float:
     total = 0.0
     for start in range(0, want.shape[0], step):
-        part = _wide(want[start : start + step])
+        part = wide(want[start : start + step])
         if hidden is not None:
             part = part.masked_fill(hidden[start : start + step], 0)
         total += float(part.abs().square_().sum())
     return math.sqrt(total / want.numel())
-
-
-def _wide(part: torch.Tensor) -> torch.Tensor:
-    return part.to(torch.complex128 if part.dtype.is_complex else torch.float64)
 
 
 def _finite(*tensors: torch.Tensor) -> bool:
@@ -293,8 +289,8 @@ def _invented(got: torch.Tensor, want: torch.Tensor, other: torch.Tensor) -> tor
     alone = torch.isfinite(got) & (torch.isfinite(want) != torch.isfinite(other))
     if not bool(alone.any()):
         return alone
-    right = torch.where(torch.isfinite(want), _wide(want), _wide(other))
-    return alone & ~((_wide(got) - right).abs() <= OVERFLOWED * right.abs())
+    right = torch.where(torch.isfinite(want), wide(want), wide(other))
+    return alone & ~((wide(got) - right).abs() <= OVERFLOWED * right.abs())
 
 
 def _class(tensor: torch.Tensor) -> torch.Tensor:

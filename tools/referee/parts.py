@@ -12,6 +12,7 @@ from typing import Final
 import torch
 
 from referee import binades, flips, slices
+from referee.sizes import are_values
 
 ROUGHER: Final = 4.0  # times the error that rounded inputs make: honest kernels round in more places
 STEPS: Final = (1.0, 4.0, 16.0, 64.0, 256.0)
@@ -29,7 +30,7 @@ def neglected(
     """What is wrong, empty where nothing is. Shapes are equal; errors count `lenient` times less. `noisy` and `share`:
     see flips.py.
     """
-    values = output.dtype.is_floating_point or output.dtype.is_complex
+    values = are_values(output.dtype)
     if lenient > 1.0:
         if not values:
             return ""
@@ -43,7 +44,7 @@ def neglected(
 
 def leniency(rounded: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tensor) -> float:
     """With which factor an output passes that is right but for rounding, if with any."""
-    if rounded.dtype.is_floating_point or rounded.dtype.is_complex:
+    if are_values(rounded.dtype):
         rounded = _nearer(rounded, truth, ROUGHER)
     fine = (step for step in STEPS if not neglected(rounded, truth=truth, reference=reference, lenient=step))
     return next(fine, STEPS[-1])

@@ -42,6 +42,16 @@ def distance(truth: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tenso
     return torch.stack([(other.double() - exact).abs() for other in others]).amax(dim=0)
 
 
+def are_values(dtype: torch.dtype) -> bool:
+    """Whether tensors of this dtype have rounding errors; else they count."""
+    return bool(dtype.is_floating_point or dtype.is_complex)
+
+
+def wide(values: torch.Tensor) -> torch.Tensor:
+    """In double precision."""
+    return values.to(torch.complex128 if values.is_complex() else torch.float64)
+
+
 def _finite(values: torch.Tensor) -> torch.Tensor:
-    wide = values.to(torch.complex128 if values.is_complex() else torch.float64)
-    return torch.where(torch.isfinite(wide), wide, torch.zeros_like(wide))
+    exact = wide(values)
+    return torch.where(torch.isfinite(exact), exact, torch.zeros_like(exact))

@@ -14,6 +14,8 @@ from typing import Final
 
 import torch
 
+from referee.sizes import are_values
+
 FACTOR: Final = 64.0
 OF_SIZE: Final = 2.0**-10
 HIDING_EPSILON: Final = 2.0**-13  # dtypes with a coarser one are not looked at
@@ -29,7 +31,7 @@ def neglected(
     output: torch.Tensor, *, truth: torch.Tensor, reference: torch.Tensor, noisy: torch.Tensor | None = None
 ) -> str:
     """What is wrong, empty where nothing is. Shapes are equal; `noisy` are integers of noisy inputs."""
-    values = output.dtype.is_floating_point or output.dtype.is_complex
+    values = are_values(output.dtype)
     if values and torch.finfo(output.dtype).eps > HIDING_EPSILON:
         return ""
     rough = reference if noisy is None else noisy

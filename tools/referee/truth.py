@@ -19,7 +19,6 @@ ALLOWED_BITS: Final = {"strict": None, "tf32": 10, "bf16": 7}
 LOWER_BITS: Final = {"strict": 10, "tf32": 7, "bf16": None}
 ROWS: Final = ("rows_left_out", "other_rows_left_out")  # what one of them changes may be small by chance
 BRANCH: Final = "branch_left_out"
-DEPENDS: Final = "forward returns a Python number that depends on the values of the inputs"
 NOISE: Final = ("noise", "noise2", "noise3", "noise4")
 """Half a unit in the last place of inputs, from the second on of weights as well; for outputs of few elements, where
 one draw says little, all of them.
@@ -92,7 +91,7 @@ class Truth:
 
 
 def _counts(output: torch.Tensor) -> bool:
-    return not (output.dtype.is_floating_point or output.dtype.is_complex)
+    return not sizes.are_values(output.dtype)
 
 
 def _learn(tolerance: Tolerance, output: torch.Tensor, truth: torch.Tensor, rounded: Leaves, *, by_noise: bool) -> None:
@@ -139,6 +138,15 @@ def fetch(oracle: Worker, *, items: list[int], precision: str, extra: list[str],
         notes=main.fields["notes"],
         wide=None not in widened,
     )
+
+
+def unlike(specs: list[tree.Spec]) -> str:
+    """Why outputs of several inputs cannot be compared, empty where they can."""
+    if any(tree.shape_of(spec) != tree.shape_of(specs[0]) for spec in specs):
+        return "the output's shape depends on the values of the inputs"
+    if any(tree.scalars_of(spec) != tree.scalars_of(specs[0]) for spec in specs):
+        return "forward returns a Python number that depends on the values of the inputs: return a tensor"
+    return ""
 
 
 def noises(outputs: Leaves) -> tuple[str, ...]:
