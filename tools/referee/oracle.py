@@ -236,7 +236,8 @@ def _noisy(value: torch.Tensor) -> torch.Tensor:
     if not value.is_floating_point():
         return value
     epsilon = torch.finfo(value.dtype).eps / 2
-    return (value * (1 + epsilon * torch.randint(-1, 2, value.shape, device=value.device))).to(value.dtype)
+    steps = torch.randint(-1, 2, value.shape, device=value.device)
+    return (value + value * (epsilon * steps)).to(value.dtype)  # 1 + epsilon would be rounded to 1
 
 
 def _replaced(leaves: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -10,6 +10,8 @@ except OSError:
 
 
 class Silent:
+    function_events = ()
+
     def __init__(self, *args, **kwargs):
         pass
 
