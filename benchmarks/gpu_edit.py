@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+STEPS = ("builds", "verify", "actions", "standing", "judge")
 sys.path.insert(0, str(ROOT))
 
 from agent.batch.leases import DevicePool  # noqa: E402
@@ -338,7 +339,7 @@ def main() -> int:
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=8192)
-    parser.add_argument("--only", choices=("builds", "verify", "actions", "judge"), action="append")
+    parser.add_argument("--only", choices=STEPS, action="append")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="SECTION.KEY=VALUE")
     flags = parser.parse_args()
     config = load_config(files=default_files(Path.cwd()), settings=flags.settings, flags={"judge.target": flags.target})
@@ -347,7 +348,7 @@ def main() -> int:
     try:
         (folder / "model.py").write_text(MODEL.replace("ROWS", str(flags.rows)))
         task = load_task(folder / "model.py")
-        steps = flags.only or ["builds", "verify", "actions", "judge"]
+        steps = flags.only or STEPS
         began = time.monotonic()
         warm(config, task)
         print(f"cache for target {flags.target} filled in {time.monotonic() - began:.1f} s", flush=True)
@@ -360,6 +361,7 @@ def main() -> int:
             timed_verify(config, task, folder, flags.target, flags.repeats)
         if "actions" in steps:
             timed_actions(config, task, folder, flags.target, flags.repeats)
+        if "standing" in steps:
             timed_standing_judgements(config, task, folder, flags.target, flags.repeats)
         if "judge" in steps:
             timed_judgements(config, task, folder, flags.repeats)
