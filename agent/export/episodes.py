@@ -176,6 +176,7 @@ class _Folded:
                     self.turns[-1].observations.append(event)
             case Resumed():
                 self.resumed += 1
+                self.end = None if event.reopens else self.end
             case RunEnd():
                 self.end = event
         self.conversation.apply(event)

@@ -60,8 +60,10 @@ def run_episode(
     controls: Controls | None = None,
     device: Device | None = None,
     seed: Seed | None = None,
+    reopen: bool = False,
 ) -> EpisodeResult:
     """Run or go on with an episode in `folder`. `device` is leased for what is timed; `seed` is what it begins with.
+    `reopen`: a run that something from outside has stopped (a person, a full disk) goes on, judged already or not.
 
     Raises TaskError, ConfigError, SandboxError or JudgeError when it cannot begin (nothing is recorded then), and
     BackendError when the model could not be asked even once. Later trouble is a stop reason; what there is, is judged.
@@ -79,7 +81,7 @@ def run_episode(
         device=device,
     ) as episode:
         try:
-            return episode.run(seed)
+            return episode.run(seed, reopen=reopen)
         except AgentError:
             episode.discard_unbegun()
             raise
@@ -144,6 +146,7 @@ class Episode:
             self._held = stack.pop_all()
         self.clock = Clock(earlier_s=self.log.ledger.active_s)
         self._old_stop = self.log.ledger.stop is not None
+        self._reopens = False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -165,16 +168,18 @@ class Episode:
             self.close_sandbox()
             self.folder.discard()
 
-    def run(self, seed: Seed | None) -> EpisodeResult:
+    def run(self, seed: Seed | None, *, reopen: bool = False) -> EpisodeResult:
         """From where the log ends to the result, with the backend's replies."""
         ledger = self.log.ledger
         if ledger.started is not None and ledger.started.task_sha256 != self.task.sha256:
             raise ConfigError(
                 f"{self.folder.path} is the run of another task", hint="resume_episode takes the run's own"
             )
-        if ledger.end is not None:
+        if reopen and ledger.stop is not None and ledger.stop.reason.from_outside:
+            self._reopens, self._old_stop = True, False
+        elif ledger.end is not None:
             return self._recorded(ledger.end)
-        if ledger.stop is not None:
+        elif ledger.stop is not None:
             self._pin()
             self.log.record(Resumed)
             return self._judge(Stop(ledger.stop.reason, ledger.stop.detail))
@@ -222,7 +227,10 @@ class Episode:
             )
         else:
             recovery = recover(session)
-            session.log.record(Resumed, pending=(recovery.call.id,) if recovery and recovery.lost else ())
+            if self._reopens:
+                self.folder.forget_ending()
+            lost = (recovery.call.id,) if recovery and recovery.lost else ()
+            session.log.record(Resumed, pending=lost, reopens=self._reopens)
         if session.ledger.messages < opening_length(self.seed):
             opening = first_messages(self.config, self.task, self.rules, session.bench.sandbox, seed=self.seed)
             for message in opening[session.ledger.messages :]:

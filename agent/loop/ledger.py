@@ -111,6 +111,9 @@ class Ledger:
                 self.verdicts[event.subject] = event
             case RunEnd():
                 self.end = event
+            case Resumed() if event.reopens:
+                self.stop = self.end = None
+                self.verdicts = {}
             case Resumed():
                 pass
 

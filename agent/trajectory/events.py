@@ -56,6 +56,11 @@ class StopReason(StrEnum):
     def infrastructure(self) -> bool:
         return self in _INFRASTRUCTURE
 
+    @property
+    def from_outside(self) -> bool:
+        """Neither the model nor a limit ended the run: it can be gone on with."""
+        return self.infrastructure or self in (StopReason.CANCELLED, StopReason.OOM)
+
 
 _INFRASTRUCTURE = frozenset({StopReason.BACKEND, StopReason.SANDBOX, StopReason.DISK_FULL, StopReason.INTERNAL})
 
@@ -80,10 +85,14 @@ class RunStart(_Event):
 
 
 class Resumed(_Event):
-    """The run goes on after a crash or a pause; `pending` call ids got a synthetic observation."""
+    """The run goes on after a crash or a pause; `pending` call ids got a synthetic observation.
+
+    `reopens`: it had been stopped, perhaps judged and ended; what was recorded of that counts no more.
+    """
 
     type: Literal["resumed"] = "resumed"
     pending: tuple[str, ...] = ()
+    reopens: bool = False
 
 
 class MessageEvent(_Event):
@@ -165,7 +174,7 @@ class VerdictEvent(_Event):
 
 
 class RunEnd(_Event):
-    """Last event. `reward` is None where infrastructure failed or nothing could be judged."""
+    """Last event, unless the run is reopened. `reward` is None where infrastructure failed or nothing was judged."""
 
     type: Literal["run_end"] = "run_end"
     reason: StopReason

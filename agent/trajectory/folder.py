@@ -93,6 +93,11 @@ class RunFolder:
         """Remove a run that never began."""
         shutil.rmtree(self.path, ignore_errors=True)
 
+    def forget_ending(self) -> None:
+        """Remove what was written when the run had ended: its log holds that, and verdicts/ what was judged later."""
+        for name in ("verdict.json", "report.md"):
+            (self.path / name).unlink(missing_ok=True)
+
     def config(self) -> Config:
         return load_config(files=(self.path / "config.json",))
 

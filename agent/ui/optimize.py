@@ -33,7 +33,7 @@ def run_optimize(request: Request) -> int:
 
             return run_tries(invocation)
         run = folder or RunFolder.create(Path(config.run.output), task, invocation.config)
-        return run_single(invocation, run, resume=folder is not None)[0]
+        return run_single(invocation, run, resume=folder is not None, reopen=folder is not None)[0]
     finally:
         invocation.backend.close()
 

@@ -64,6 +64,7 @@ class Progress:
         if isinstance(event, Resumed):
             self._earlier_s, self.started_at, self.end = self.elapsed_s, None, None
             self.stop = self.open_call = None
+            self.verdicts = {} if event.reopens else self.verdicts
         self.started_at = event.t if self.started_at is None else self.started_at
         self.last_at = event.t
         match event:

@@ -64,9 +64,17 @@ class Invocation:
 
 
 def run_single(
-    invocation: Invocation, folder: RunFolder, *, resume: bool = False, seed: Seed | None = None, tag: str = ""
+    invocation: Invocation,
+    folder: RunFolder,
+    *,
+    resume: bool = False,
+    reopen: bool = False,
+    seed: Seed | None = None,
+    tag: str = "",
 ) -> tuple[int, Outcome]:
-    """Run or go on with one episode. `tag` is what each JSON event is marked with where there are several runs."""
+    """Run or go on with one episode, `reopen` as for run_episode. `tag` is what each JSON event is marked with where
+    there are several runs.
+    """
     view = _view(invocation, tag)
     operator = TerminalOperator(invocation.console, view, invocation.controls) if invocation.interactive else None
     with handled_signals(invocation.controls, interactive=invocation.interactive, say=view.say_now) as signals:
@@ -83,6 +91,7 @@ def run_single(
                 controls=invocation.controls,
                 device=DevicePool.of_machine(resolve_target(invocation.config.judge)).for_job(),
                 seed=seed,
+                reopen=reopen,
             )
         finally:
             view.close()

@@ -135,9 +135,9 @@ def _outcome_facts(outcome: Outcome) -> list[tuple[str, str]]:
     spent = f"{progress.turn} turns, {show_duration(time_s)}, {show_count(progress.tokens)} tokens, {cost}"
     facts.append(("spent", spent))
     facts.append(("run", str(outcome.folder.path)))
-    if not outcome.finished:
+    if not outcome.finished or (outcome.reason and outcome.reason.from_outside):
         facts.append(("go on", f"agent optimize --resume {shell_word(str(outcome.folder.path))}"))
-    elif (outcome.folder.path / "report.md").is_file():
+    if outcome.finished and (outcome.folder.path / "report.md").is_file():
         facts.append(("report", str(outcome.folder.path / "report.md")))
     return facts
 

@@ -124,7 +124,8 @@ class _Folding:
                 timed = f"{show_ratio(event.speedup)} over its harder rival" if event.speedup else "verified, not timed"
                 turn.notices.append(f"kept as the best submission so far: {timed}")
             case Resumed():
-                turn.notices.append("the run was cut off here and resumed")
+                how = "had been stopped here and was gone on with" if event.reopens else "was cut off here and resumed"
+                turn.notices.append(f"the run {how}")
             case StopEvent():
                 detail = f": {one_line(event.detail, 400)}" if event.detail else ""
                 turn.notices.append(f"ended: {STOP_WORDS[event.reason]}{detail}")

@@ -20,7 +20,16 @@ from agent.loop.control import Controls, SilentListener
 from agent.loop.episode import EpisodeResult, resume_episode, run_episode
 from agent.sandbox.open import check_bubblewrap
 from agent.tasks.task import Task, load_task, text_sha256
-from agent.trajectory.events import Event, ObservationEvent, RunEnd, RunStart, SnapshotEvent, StopReason, VerdictEvent
+from agent.trajectory.events import (
+    Event,
+    ObservationEvent,
+    Resumed,
+    RunEnd,
+    RunStart,
+    SnapshotEvent,
+    StopReason,
+    VerdictEvent,
+)
 from agent.trajectory.folder import RunFolder
 from agent.trajectory.reader import read_events
 
@@ -138,6 +147,28 @@ def test_infrastructure_and_people_never_cost_a_reward(start: Start) -> None:
     stopped = start(Turns(stopping), controls=controls)
     assert (stopped.reason, stopped.reward, stopped.exit_code) == (StopReason.CANCELLED, None, 1)
     assert stopped.finished
+
+
+def test_a_stopped_run_is_gone_on_with_where_that_is_asked_for(start: Start) -> None:
+    controls = Controls()
+
+    def stopping(messages: object) -> Reply:
+        controls.request_stop()
+        return bash("sleep 60")
+
+    stopped = start(Turns(bash("true"), stopping), controls=controls)
+    folder, silent = RunFolder.open(stopped.run_dir), SilentListener()
+    turns = Turns(bash("true"), bash("sleep 60"), bash("echo again"))
+    assert resume_episode(folder, backend=turns, listener=silent) == stopped
+    assert turns.seen == []
+    result = run_episode(folder.config(), GELU, folder, backend=turns, listener=silent, reopen=True)
+    assert (result.reason, result.reward, result.turns) == (StopReason.SCRIPT_END, -1, 3)
+    events = events_of(result)
+    assert [event.reopens for event in events if isinstance(event, Resumed)] == [True]
+    assert observed(events)[-1].text == "Exit code 0.\nagain"
+    assert [event.reason for event in events if isinstance(event, RunEnd)] == [StopReason.CANCELLED, result.reason]
+    assert json.loads((result.run_dir / "verdict.json").read_text())["reason"] == "script_end"
+    assert run_episode(folder.config(), GELU, folder, backend=Turns(), listener=silent, reopen=True) == result
 
 
 def test_a_backend_that_never_answers_is_raised_and_recorded(start: Start, tmp_path: Path) -> None:
