@@ -247,10 +247,29 @@ for command in (collect, bench, rejudge, export, tasks, view, models):
 @app.command()
 def version() -> int:
     """Print the version."""
+    _say_version()
+    return 0
+
+
+def _say_version() -> None:
     from agent import __version__
 
     sys.stdout.write(f"cuda-agent {__version__}\n")
-    return 0
+
+
+def _version_asked(asked: bool) -> None:
+    if asked:
+        _say_version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version_asked, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
 
 
 @image_app.command("build")

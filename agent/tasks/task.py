@@ -60,6 +60,8 @@ def _read(path: Path) -> str:
         hint = f"give {inner}" if inner.is_file() else "give a model.py"
         raise TaskError(f"{path} is a folder", hint=hint)
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise TaskError(f"{path} is no regular file", hint="give a model.py")
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:

@@ -11,6 +11,7 @@ from agent.config import Config, default_files, load_config
 from agent.errors import EXIT_INFRASTRUCTURE, AgentError, ConfigError, TaskError
 from agent.judging.judge import judge_submission
 from agent.judging.reports import Reason, Verdict
+from agent.judging.submission import ENTRY
 from agent.judging.target import resolve_target
 from agent.tasks.task import Task, load_task
 from agent.ui.console import make_console, print_error
@@ -49,13 +50,16 @@ def run_judge(
 
 
 def submission_paths(paths: Sequence[Path]) -> tuple[Path, Path]:
-    """(model.py, submission) from WORKSPACE or MODEL.py MODEL_NEW.py. Raises ConfigError."""
+    """(model.py, submission) from WORKSPACE or MODEL.py MODEL_NEW.py, with the kernels/ beside model_new.py. Raises
+    ConfigError.
+    """
     if len(paths) == 2:
         task, submission = paths
         for path in paths:
             if not path.is_file():
                 raise ConfigError(f"there is no file {path}")
-        return task, submission
+        folder = submission.parent
+        return task, folder if submission.name == ENTRY and (folder / "kernels").is_dir() else submission
     if len(paths) != 1:
         raise ConfigError("give WORKSPACE, or MODEL.py MODEL_NEW.py")
     workspace = paths[0]

@@ -13,6 +13,7 @@ from agent.judging.reports import Reason, Verdict
 from agent.judging.submission import prepare_workspace
 from agent.judging.target import resolve_target
 from agent.tasks.task import load_task
+from agent.ui.judge import submission_paths
 
 GELU = load_task(Path(__file__).parents[1] / "loop" / "gelu" / "model.py")
 
@@ -28,6 +29,16 @@ def test_only_the_submission_comes_along(tmp_path: Path) -> None:
         "kernels/a.cpp",
         "model_new.py",
     ]
+
+
+def test_kernels_beside_model_new_belong_to_it(tmp_path: Path) -> None:
+    for name in ("task.py", "model_new.py", "other.py"):
+        (tmp_path / name).write_text("")
+    names = [tmp_path / "task.py", tmp_path / "model_new.py"]
+    assert submission_paths(names) == tuple(names)
+    (tmp_path / "kernels").mkdir()
+    assert submission_paths(names) == (names[0], tmp_path)
+    assert submission_paths([names[0], tmp_path / "other.py"]) == (names[0], tmp_path / "other.py")
 
 
 def test_a_single_file_is_a_submission(tmp_path: Path) -> None:

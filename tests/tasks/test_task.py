@@ -85,6 +85,9 @@ def test_missing_folder_and_unreadable(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(GOOD)
     with pytest.raises(TaskError, match=r"is a folder.*give .*model\.py"):
         load_task(tmp_path)
+    os.mkfifo(tmp_path / "pipe.py")
+    with pytest.raises(TaskError, match="no regular file"):
+        load_task(tmp_path / "pipe.py")
     os.symlink("loop.py", tmp_path / "loop.py")
     with pytest.raises(TaskError, match="cannot read"):
         load_task(tmp_path / "loop.py")
