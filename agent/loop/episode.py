@@ -175,7 +175,8 @@ class Episode:
             raise ConfigError(
                 f"{self.folder.path} is the run of another task", hint="resume_episode takes the run's own"
             )
-        if reopen and ledger.stop is not None and ledger.stop.reason.from_outside:
+        ended = ledger.end or ledger.stop
+        if reopen and ended is not None and ended.reason.from_outside:
             self._reopens, self._old_stop = True, False
         elif ledger.end is not None:
             return self._recorded(ledger.end)
@@ -227,10 +228,10 @@ class Episode:
             )
         else:
             recovery = recover(session)
-            if self._reopens:
-                self.folder.forget_ending()
             lost = (recovery.call.id,) if recovery and recovery.lost else ()
             session.log.record(Resumed, pending=lost, reopens=self._reopens)
+            if self._reopens:  # after the log says so: on a full disk the old ending stays
+                self.folder.forget_ending()
         if session.ledger.messages < opening_length(self.seed):
             opening = first_messages(self.config, self.task, self.rules, session.bench.sandbox, seed=self.seed)
             for message in opening[session.ledger.messages :]:

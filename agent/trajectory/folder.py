@@ -95,7 +95,7 @@ class RunFolder:
 
     def forget_ending(self) -> None:
         """Remove what was written when the run had ended: its log holds that, and verdicts/ what was judged later."""
-        for name in ("verdict.json", "report.md"):
+        for name in ("verdict.json", "report.md", "report.html"):
             (self.path / name).unlink(missing_ok=True)
 
     def config(self) -> Config:
