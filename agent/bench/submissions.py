@@ -8,12 +8,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final, Protocol
+from typing import Protocol
 
 from agent.errors import ConfigError
+from agent.judging.submission import ENTRY
 from agent.tasks.task import Task
-
-ENTRY: Final = "model_new.py"
 
 
 class Source(Protocol):

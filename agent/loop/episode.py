@@ -343,7 +343,9 @@ class Episode:
         return self.controls.quit_requested
 
     def _end(self, stop: Stop, judgement: Judgement, reward: int | None) -> None:
-        """The last event, unless something is still owed: a run whose judgement failed can be resumed to be judged."""
+        """The last event, unless something is still owed: a run whose judgement failed can be resumed to be judged, or
+        played on where what stopped it came from outside.
+        """
         if judgement.errors:
             return
         ledger = self.log.ledger

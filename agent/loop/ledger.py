@@ -114,8 +114,6 @@ class Ledger:
             case Resumed() if event.reopens:
                 self.stop = self.end = None
                 self.verdicts = {}
-            case Resumed():
-                pass
 
     def _message(self, event: MessageEvent) -> None:
         self.messages += 1

@@ -58,7 +58,9 @@ class StopReason(StrEnum):
 
     @property
     def from_outside(self) -> bool:
-        """Neither the model nor a limit ended the run: it can be gone on with."""
+        """The sandbox, a person or trouble around the run ended it, not what the model wanted, nor one of its limits:
+        it can be gone on with.
+        """
         return self.infrastructure or self in (StopReason.CANCELLED, StopReason.OOM)
 
 

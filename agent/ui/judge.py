@@ -67,7 +67,7 @@ def submission_paths(paths: Sequence[Path]) -> tuple[Path, Path]:
         raise ConfigError(f"{workspace} is a file", hint="give MODEL.py MODEL_NEW.py, or a workspace folder")
     if not workspace.is_dir():
         raise ConfigError(f"there is no folder {workspace}")
-    for name in ("model.py", "model_new.py"):
+    for name in ("model.py", ENTRY):
         if not (workspace / name).is_file():
             raise ConfigError(f"{workspace} has no {name}", hint="a workspace holds model.py, model_new.py, kernels/")
     return workspace / "model.py", workspace

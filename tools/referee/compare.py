@@ -108,7 +108,7 @@ def find_mismatch(
 ) -> Mismatch | None:
     """The first output tensor that is further from the truth than its tolerance. `noisy` are outputs of noisy inputs:
     without them an output that cancels, or integers in another order, may look wrong. So may parts of an output where
-    the reference itself is all that is known of the truth: they are compared only if `suspicious`.
+    the reference itself is all that is known of the truth: those of values are compared only if `suspicious`.
     """
     for at, (output, want, other, tolerance) in enumerate(zip(outputs, truth, reference, tolerances, strict=True)):
         rough = [leaves[at] for leaves in noisy]

@@ -108,7 +108,7 @@ def _learn(tolerance: Tolerance, output: torch.Tensor, truth: torch.Tensor, roun
 
 
 def fetch(oracle: Worker, *, items: list[int], precision: str, extra: list[str], timeout_s: float) -> Truth:
-    """Ask the reference worker; `extra` names further variants, for the first item only where outputs are large."""
+    """Ask the reference worker; `extra` names further variants, for the first item only unless `varied`."""
     main = _ask(oracle, ["float32", "float64"], items, timeout_s)
     specs = [spec for spec in main.fields["found"]["float32"] if spec is not None]
     arena = Arena.received(oracle, main)
@@ -167,7 +167,7 @@ def left_out(outputs: Leaves) -> list[str]:
     """Variants that leave something out. Rows: only where an output is one of few sums, or so coarse that rounding may
     hide them; elsewhere they show in whole rows of the output, and a run of the reference is saved.
     """
-    hides = any(leaf.numel() < sizes.FEW or leaf.dtype in numerics.HALVES for leaf in outputs)
+    hides = any(_is_few(leaf) or leaf.dtype in numerics.HALVES for leaf in outputs)
     return [*ROWS, BRANCH] if hides else [BRANCH]
 
 
