@@ -171,3 +171,12 @@ def test_a_workspace_that_cannot_be_written_is_enough(tmp_path):
 def test_a_reference_that_fails_is_not_the_submissions_fault(tmp_path, first, code):
     task = TASK.replace("        return torch.mm", f"        {first}\n        return torch.mm")
     assert ends_as(verified(tmp_path / "w", RIGHT.format(first="pass"), task=task)) == ("error", code)
+
+
+def test_a_number_that_depends_on_weights_is_the_tasks_fault(tmp_path):
+    task = TASK.replace("return torch.mm(x, self.weight)", "return torch.mm(x, self.weight), float(self.weight[0, 0])")
+    honest = RIGHT.format(first="pass").replace(
+        "return torch.mm(x, self.weight)", "return torch.mm(x, self.weight), float(self.weight[0, 0])"
+    )
+    report = verified(tmp_path / "w", honest, task=task)
+    assert [reason["code"] for reason in report["reasons"]] == ["task.outputs"]

@@ -38,6 +38,12 @@ def check_structure(spec: tree.Spec, *, expected: tree.Spec) -> None:
     """Nesting, dtypes and shapes must be the reference's (a list counts as a tuple); so must values that are no
     tensors.
     """
+    check_tensors(spec, expected=expected)
+    check_scalars(spec, expected=expected)
+
+
+def check_tensors(spec: tree.Spec, *, expected: tree.Spec) -> None:
+    """All of a structure but the values that are no tensors."""
     got, want = tree.shape_of(spec), tree.shape_of(expected)
     if got != want:
         ours, theirs = tree.tensors_of(expected), tree.tensors_of(spec)
@@ -60,6 +66,10 @@ def check_structure(spec: tree.Spec, *, expected: tree.Spec) -> None:
                 "numeric.shape",
                 "an output is a view whose elements share memory, the reference's is not: write all its elements",
             )
+
+
+def check_scalars(spec: tree.Spec, *, expected: tree.Spec) -> None:
+    """Values that are no tensors, of equal structures."""
     for value, other_value in zip(tree.scalars_of(expected), tree.scalars_of(spec), strict=True):
         if not _same_scalar(value, other_value):
             raise Rejected("numeric.mismatch", f"a returned {value[0]} value differs from the reference's")
@@ -104,17 +114,20 @@ def find_mismatch(
     reference: list[torch.Tensor],
     tolerances: list[Tolerance],
     noisy: Sequence[Leaves] = (),
+    loud: Sequence[Leaves] = (),
     suspicious: bool = False,
 ) -> Mismatch | None:
-    """The first output tensor that is further from the truth than its tolerance. `noisy` are outputs of noisy inputs:
-    without them an output that cancels, or integers in another order, may look wrong. So may parts of an output where
-    the reference itself is all that is known of the truth: those of values are compared only if `suspicious`.
+    """The first output tensor that is further from the truth than its tolerance. `noisy` are outputs of noisy inputs
+    (`loud`: of more noise): without them an output that cancels, or integers in another order, may look wrong. So may
+    parts of an output where the reference itself is all that is known of the truth: those of values are compared only
+    if `suspicious`.
     """
     for at, (output, want, other, tolerance) in enumerate(zip(outputs, truth, reference, tolerances, strict=True)):
         rough = [leaves[at] for leaves in noisy]
         rounded = [other, *rough] if rough or other is not want else []
         if tolerance.counts_few:
-            if detail := tolerance.astray(output, want.to(other.dtype), rounded):
+            draws = [*rounded, *(leaves[at] for leaves in loud)]
+            if detail := tolerance.astray(output, want.to(other.dtype), draws):
                 return Mismatch(leaf=at, error=Error(1.0, 1.0, detail), tolerance=tolerance)
             continue
         sizes = tolerance.sizes(want, rounded)

@@ -135,7 +135,7 @@ def play(trial: Trial, plan: Round, *, look: Look | None = None) -> None:
     limit = FIRST_LIMIT_S + 200 * trial.item_s * plan.items
     answer = challenge.run(trial.submission, batch, placed, timeout_s=limit, log=plan.log, look=look)
     challenge.sweep(trial.nursery, trusted=trial.trusted)
-    compare.check_structure(answer.spec, expected=trial.spec)
+    compare.check_tensors(answer.spec, expected=trial.spec)
     with challenge.still(trial.submission):
         items = range(batch.count - 1, -1, -1)
         outputs = {index: challenge.read_outputs(trial.submission, answer, index) for index in items}
@@ -148,6 +148,11 @@ def play(trial: Trial, plan: Round, *, look: Look | None = None) -> None:
         extra=list(plan.extra),
         timeout_s=ORACLE_LIMIT_S,
     )
+    if tree.scalars_of(known.specs[0]) != tree.scalars_of(trial.spec):
+        raise Unjudgeable(
+            "task.outputs", "forward returns a Python number that depends on the weights: return a tensor"
+        )
+    compare.check_scalars(answer.spec, expected=trial.spec)
     tolerances = learned(trial, known, batch, scale=plan.scale)
     if plan.controls:
         trial.controls.collect(
@@ -191,6 +196,28 @@ def learned(trial: Trial, known: Truth, batch: Batch, *, scale: float, kept: boo
     return tolerances
 
 
+def mismatched(
+    trial: Trial,
+    known: Truth,
+    outputs: list[torch.Tensor],
+    *,
+    item: int,
+    index: int,
+    tolerances: list[Tolerance],
+) -> compare.Mismatch | None:
+    """Whether and where the outputs of call `index` are wrong; `item` is its place in what is known."""
+    return truth.confirmed(
+        trial.oracle,
+        known,
+        outputs,
+        item=item,
+        index=index,
+        tolerances=tolerances,
+        precision=trial.precision,
+        timeout_s=ORACLE_LIMIT_S,
+    )
+
+
 def _judge(
     trial: Trial,
     answer: Answer,
@@ -203,7 +230,7 @@ def _judge(
 ) -> None:
     for index in sorted(outputs):
         check_inputs(changed[index], known.notes[index]["modified"])
-        mismatch = known.mismatch(outputs[index], index, tolerances)
+        mismatch = mismatched(trial, known, outputs[index], item=index, index=index, tolerances=tolerances)
         if mismatch is not None:
             raise diagnosis.explain(
                 mismatch,

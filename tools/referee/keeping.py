@@ -101,7 +101,7 @@ def _batch(trial: Trial, state: State, number: int, size: int, *, compared: bool
             trial.oracle, items=[size - 1], precision=trial.precision, extra=[], timeout_s=ORACLE_LIMIT_S
         )
         tolerances = correctness.learned(trial, known, batch, scale=1.0, kept=False)
-        mismatch = known.mismatch(outputs, 0, tolerances)
+        mismatch = correctness.mismatched(trial, known, outputs, item=0, index=size - 1, tolerances=tolerances)
         if mismatch is not None:
             raise Rejected("replay.cached_weights", f"the output is wrong after the weights changed; {mismatch.told()}")
     return answer.window.wall_ns / 1e9

@@ -25,9 +25,11 @@ from typing import Final
 import torch
 
 from referee import sizes
-from referee.sizes import FEW, FLIPS, are_values, wide
+from referee.integers import Drift
+from referee.sizes import FEW, are_values, wide
 
 FACTOR: Final = {"full": 32.0, "half": 8.0}
+FLIPS: Final = 8.0  # times as many as rounding moves integers
 HONEST: Final = 0.25  # of K: eight times the reference's own error where sequential sums have three to five
 DECLARED: Final = 0.125  # likewise where a lower precision is allowed, whose rounding outweighs the order of summation
 APART: Final = 1.25  # the lower precision's error over what is allowed, where the two are told apart
@@ -76,7 +78,7 @@ class Tolerance:
     numel: int
     reference: Error = field(default_factory=lambda: Error(0.0, 0.0))
     noise: float = 0.0  # share of integers that differ where inputs have noise
-    moved: float = 0.0  # few integers only: how far rounding has moved one
+    drift: Drift = field(default_factory=Drift)  # few integers only
     scale: float = 0.0  # outputs of few elements only: RMS over several inputs, because one of them may be near zero
     reach: float = 0.0  # likewise: number of input elements that one output element sums up
     ceiling: float = 0.0  # RMS error of the next lower precision, as far as it is known
@@ -120,15 +122,13 @@ class Tolerance:
         tiny = float(torch.finfo(self.dtype).tiny) * 1e3  # below it kernels flush to zero
         return sizes.of_few(truth, rounded=rounded, whole=self.scale, epsilon=self._epsilon(), tiny=tiny)
 
-    def astray(self, output: torch.Tensor, truth: torch.Tensor, rounded: Sequence[torch.Tensor]) -> str:
-        """What is wrong with integers of few, empty where nothing is; `rounded` as for sizes."""
-        moved = sizes.distance(truth, rounded) if rounded else torch.zeros_like(truth, dtype=torch.float64)
-        found = sizes.distance(truth, [output])
-        wrong = found > FLIPS * moved.clamp(min=self.moved)
-        if not bool(wrong.any()):
+    def astray(self, output: torch.Tensor, truth: torch.Tensor, draws: Sequence[torch.Tensor]) -> str:
+        """What is wrong with integers of few, empty where nothing is; `draws` are what rounding makes of this call."""
+        wrong = self.drift.astray(output, truth, draws)
+        if not wrong.numel():
             return ""
         return (
-            f"{int(wrong.sum())} of {wrong.numel()} {_name(self.dtype)} elements are wrong, by {found[wrong].max():g}"
+            f"{wrong.numel()} of {output.numel()} {_name(self.dtype)} elements are wrong, by {float(wrong.max()):.17g}"
         )
 
     @property

@@ -21,6 +21,8 @@ SMALL: Final = 1e-3  # RMS of weights that a branch may be left out for
 ROWS: Final = ("rows_left_out", "other_rows_left_out")
 WITHIN: Final = ("float64", "noise", "previous_weights", "again", "branch_left_out", *ROWS)  # those that may fail
 MANTISSA_BITS: Final = {torch.float32: 23}
+HALVES: Final = (torch.float16, torch.bfloat16)
+LOUDER: Final = 8  # half units in the last place, where honest kernels err more than the reference
 Reply = tuple[protocol.Message, bytes, tuple[int, ...]]
 Pack = Callable[[list[torch.Tensor]], tuple[protocol.Message, tuple[int, ...]]]
 
@@ -156,8 +158,9 @@ class Oracle:
                 self.wide = _converted(self.model, _widened)
             model, inputs = self.wide, [_widened(leaf) for leaf in _copies(leaves)]
         elif variant.startswith("noise"):
-            model = self.model if variant == "noise" else self._rough(variant)
-            inputs = [_noisy(leaf) for leaf in _copies(leaves)]
+            most = LOUDER if variant.startswith("noise_loud") else 1
+            model = self.model if variant == "noise" else self._rough("loud" if most > 1 else variant, most)
+            inputs = [_noisy(leaf, most) for leaf in _copies(leaves)]
         elif variant == "again":
             inputs = _copies(leaves)
         elif variant in ROWS:
@@ -174,11 +177,11 @@ class Oracle:
             raise ValueError(variant)
         return _detached(model(*tree.unflatten(spec, iter(inputs))))
 
-    def _rough(self, variant: str) -> torch.nn.Module:
+    def _rough(self, name: str, most: int) -> torch.nn.Module:
         """The model with noise in its weights, the same for all items until the weights change."""
-        if variant not in self.rough:
-            self.rough[variant] = _converted(self.model, _noisy)
-        return self.rough[variant]
+        if name not in self.rough:
+            self.rough[name] = _converted(self.model, functools.partial(_noisy, most=most))
+        return self.rough[name]
 
 
 def _guarded(what: str, call: Callable[[], Any]) -> Any:
@@ -231,12 +234,15 @@ def _widened(value: torch.Tensor) -> torch.Tensor:
     return value.to(WIDER[value.dtype]) if value.dtype in WIDER else value
 
 
-def _noisy(value: torch.Tensor) -> torch.Tensor:
-    """Half a unit in the last place up or down: what rounding of the inputs alone would do."""
+def _noisy(value: torch.Tensor, most: int = 1) -> torch.Tensor:
+    """Half a unit in the last place up or down, `most` of them at most: what rounding of the inputs alone would do.
+    Half precision is so coarse that one is much.
+    """
     if not value.is_floating_point():
         return value
     epsilon = torch.finfo(value.dtype).eps / 2
-    steps = torch.randint(-1, 2, value.shape, device=value.device)
+    most = 1 if value.dtype in HALVES else most
+    steps = torch.randint(-most, most + 1, value.shape, device=value.device)
     return (value + value * (epsilon * steps)).to(value.dtype)  # 1 + epsilon would be rounded to 1
 
 

@@ -4,8 +4,6 @@ Such an output is a sum over many inputs. By cancellation it may be near zero by
 then many times the output's own size; it is related to how far half a unit in the last place of inputs and weights
 moves it. Where that moves it hardly, a small output is small for another reason, and has to be right by its own size:
 a loss that varies by orders of magnitude between calls, one statistic of several beside a much larger one.
-
-Few integers have no share that may differ; they may be FLIPS times as far from the truth as rounding moves them.
 """
 
 from collections.abc import Sequence
@@ -15,7 +13,6 @@ import torch
 
 FEW: Final = 64  # elements
 CANCELLED: Final = 8.0  # times the values that half a unit in the last place shows to cancel
-FLIPS: Final = 8.0  # times as far, or as many, as rounding moves integers
 LEAST: Final = 2.0  # times its own size that every value's error is related to, beside that size
 
 
@@ -34,12 +31,6 @@ def of_few(
         squares = [(_finite(other) - want).abs().square() for other in rounded]
         cancelled = torch.stack(squares).mean(dim=0).sqrt() * (CANCELLED / epsilon)
     return own + torch.minimum(most, torch.clamp(torch.maximum(LEAST * own, cancelled), min=tiny))
-
-
-def distance(truth: torch.Tensor, others: Sequence[torch.Tensor]) -> torch.Tensor:
-    """How far integers of few are from the truth at most, element by element."""
-    exact = truth.double()
-    return torch.stack([(other.double() - exact).abs() for other in others]).amax(dim=0)
 
 
 def are_values(dtype: torch.dtype) -> bool:

@@ -309,7 +309,7 @@ def _second_look(
     known = truth.fetch(trial.oracle, items=[index], precision=trial.precision, extra=[], timeout_s=ORACLE_LIMIT_S)
     tolerances = correctness.learned(trial, known, batch, scale=1.0, kept=False)
     mine = outputs["submission"][index]
-    mismatch = known.mismatch(mine, 0, tolerances)
+    mismatch = correctness.mismatched(trial, known, mine, item=0, index=index, tolerances=tolerances)
     if mismatch is None:
         return
     if _of_another_call(trial.submission, answer, index, mine):
