@@ -1,7 +1,8 @@
 """Plays the built-in policy on the tasks of benchmarks/builtin_tasks: `python benchmarks/builtin_tasks.py [NAME…]`.
 
-Covers whole episodes with their judgement, one after the other, as a user gets them. Does not cover operators beyond
-those of the tasks. `--target cuda` multiplies the first size of every input by `--scale` and needs a GPU. Ratios of one
+Covers whole episodes with their judgement, one after the other, as a user gets them; with `--jobs N` several at once,
+which take turns at what is timed, so that their seconds contain waiting. Does not cover operators beyond those of the
+tasks. `--target cuda` multiplies the first size of every input by `--scale` and needs a GPU. Ratios of one
 judgement belong together; the shares at the end are what the policy is held to. With `--out FOLDER` every row is kept
 in FOLDER/rows.jsonl as it is made, and the same command goes on after any end.
 """
@@ -12,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +56,7 @@ def main() -> int:
     parser.add_argument("--scale", type=int, help="factor of the first size (default: 1 for cpu, 16 for cuda)")
     parser.add_argument("--sandbox", default="auto", choices=("auto", "docker", "bubblewrap", "none"))
     parser.add_argument("--out", type=Path, help="where runs are kept (default: a temporary folder)")
+    parser.add_argument("--jobs", type=int, default=1, help="episodes played at once (default: 1)")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=c", help="passed on to agent optimize")
     flags = parser.parse_args()
     flags.scale = flags.scale or (16 if flags.target == "cuda" else 1)
@@ -65,14 +69,22 @@ def main() -> int:
         )
         folder.mkdir(parents=True, exist_ok=True)
         known = kept(folder / "rows.jsonl")
-        rows = []
-        for path in paths:
-            found = known.get(path.stem) or episode(path, flags=flags, folder=folder)
-            if path.stem not in known and not is_trouble(found):
-                with (folder / "rows.jsonl").open("a") as file:
-                    file.write(json.dumps({"task": path.stem} | found) + "\n")
-            rows.append(shown(path.stem, found))
+        rows = [shown(name, found) for name, found in played(paths, known, flags=flags, folder=folder)]
     return summary(rows)
+
+
+def played(paths: list[Path], known: dict, *, flags: argparse.Namespace, folder: Path) -> Iterator[tuple[str, dict]]:
+    """What is known and what is found, as it comes."""
+    yield from ((path.stem, known[path.stem]) for path in paths if path.stem in known)
+    with ThreadPoolExecutor(flags.jobs) as pool:
+        missing = [path for path in paths if path.stem not in known]
+        running = {pool.submit(episode, path, flags=flags, folder=folder): path.stem for path in missing}
+        for done in as_completed(running):
+            found = done.result()
+            if not is_trouble(found):
+                with (folder / "rows.jsonl").open("a") as file:
+                    file.write(json.dumps({"task": running[done]} | found) + "\n")
+            yield running[done], found
 
 
 def kept(rows: Path) -> dict:
