@@ -303,6 +303,7 @@ def timed_standing_judgements(config: Config, task: Task, folder: Path, target: 
     for _ in range(repeats + 1):  # a bench each: an episode's tool is taken once
         with bench(config, task, work, target, folder) as standing:
             found.append(judged(config, standing, work, lambda: edit(work, next(change))))
+        print(f"  one standing judgement: {found[-1][0]:.1f} s", flush=True)  # a run may be cut off
     print_judged("edit to verdict, by a tool that stands by", [wall for wall, _ in found], found[-1][1])
 
 

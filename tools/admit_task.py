@@ -16,8 +16,8 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from building import toolchain
-from referee import removal
-from referee.launch import HEAP, PASSED_ON, SPIN
+from referee import inherited, removal
+from referee.launch import HEAP, SPIN
 
 LANES: Final = Path(__file__).resolve().parent / "admission" / "lanes.py"
 
@@ -65,7 +65,7 @@ def _run(options: dict[str, object], scratch: Path) -> int:
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
         **HEAP,
         **SPIN,
-        **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
+        **inherited.variables(),
     }
     argv = [sys.executable, "-I", str(LANES), json.dumps(options)]
     return os.spawnve(os.P_WAIT, sys.executable, argv, environment)

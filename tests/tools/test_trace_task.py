@@ -154,3 +154,15 @@ def test_a_custom_function_is_seen_through() -> None:
             return x * 2
 
     assert "aten.mul.Tensor" in [node.op for node in described(Double.apply, torch.randn(8)).nodes]
+
+
+@pytest.mark.torch
+def test_a_traced_task_has_a_name_and_the_gpu_that_was_leased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's uid has no entry in passwd, and then torch.export cannot ask for a name (seen on a GPU machine)."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1234")
+    monkeypatch.delenv("LOGNAME", raising=False)
+    monkeypatch.delenv("USER", raising=False)
+    asks = 'import os\nassert os.environ["LOGNAME"] and os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-1234"\n'
+    path = tmp_path / "model.py"
+    path.write_text(asks + TEXT)
+    assert trace(path).status == "traced"

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from building import toolchain
 
-from referee import confine, flags, freeze, memory, pages, protocol
+from referee import confine, flags, freeze, inherited, memory, pages, protocol
 
 # Without these the same reference takes 1.3 to 2 times as long, by page faults alone; both sides get them.
 HEAP: Final = {
@@ -29,10 +29,6 @@ HEAP: Final = {
 # pointwise operators took 18 to 66 ms a call, with 2,000 turns 5 to 17 ms (two cores, three other busy processes).
 # That would make every kernel with fewer barriers look faster than it is.
 SPIN: Final = {"GOMP_SPINCOUNT": "2000"}
-PASSED_ON: Final = (
-    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME", "LD_LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES",
-    "TRITON_LIBCUDA_PATH",
-)  # fmt: skip
 START_LIMIT_S: Final = 120.0
 PEEK_BYTES: Final = 1 << 17
 ERROR_TAIL: Final = 600
@@ -432,8 +428,8 @@ def _opened(pid: int) -> int:
 
 def environment(threads: int) -> dict[str, str]:
     """The whole environment of template and workers; nothing else is inherited."""
-    kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     path = f"{Path(sys.executable).parent}:{toolchain.search_path()}"
+    kept = inherited.variables()
     return {
         "PATH": path,
         "LANG": "C.UTF-8",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import symbols
 from building import device
 
-from referee import freeze, quota, removal, staging, waiting
+from referee import freeze, inherited, quota, removal, staging, waiting
 from referee.launch import Nursery, Worker, WorkerFailure
 from referee.options import Options
 from referee.outcome import Rejected, Unjudgeable
@@ -230,8 +230,7 @@ class Session:
             "TRITON_CACHE_DIR": str(home / "triton"),
             "XDG_CACHE_HOME": str(home / "cache"),
             "CUDA_CACHE_PATH": str(home / "cuda"),
-            "USER": "judge",
-            "LOGNAME": "judge",
+            **inherited.NAMED,
             **self.variables,
             **extra,
         }

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from building import toolchain
-from referee import removal, signing
+from referee import inherited, removal, signing
 
 INSIDE: Final = Path(__file__).resolve().parent / "inside.py"
 RESULT_BYTES: Final = 4 << 20
@@ -74,6 +74,7 @@ def run(
             "HOME": str(folder),
             "TMPDIR": str(folder),
             "LC_ALL": "C.UTF-8",
+            **inherited.variables(),
             **(extra_env or {}),
         }
         reader, writer = os.pipe()
