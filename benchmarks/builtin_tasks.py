@@ -107,7 +107,7 @@ def shown(name: str, found: dict) -> dict:
     word = verdict.get("verdict", "error") if submitted else "none"
     ratios = f"{ratio(verdict, 'eager'):>20}  {ratio(verdict, 'compile'):>20}"
     print(f"{name:24} {word:10} {verdict.get('reward')!s:>3}  {ratios}  {seconds:4.0f}", flush=True)
-    why = found.get("error") or ("" if submitted else found.get("detail", ""))
+    why = found.get("error") or result.get("message") or ("" if submitted else found.get("detail", ""))
     for line in [why, *(f"{r['code']}: {r['detail']}" for r in verdict.get("reasons", []) if submitted)]:
         if line:
             print(f"    {line}")

@@ -9,7 +9,7 @@ SCALE = 1
 class Model(nn.Module):
     def forward(self, scores):
         n = scores.shape[-1]
-        mask = torch.ones(n, n, dtype=torch.bool).triu(1)
+        mask = torch.ones(n, n, dtype=torch.bool, device=scores.device).triu(1)
         return torch.softmax(scores.masked_fill(mask, float("-inf")), dim=-1)
 
 
