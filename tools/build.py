@@ -83,11 +83,11 @@ def build(
         report["sources"] = [f"kernels/{name}" for name in sources.sources]
         ignored = [_ignored(path, why) for path, why in sources.ignored]
         if sources.sources:
-            room.check()
+            root = build_root or _default_root()
+            room.check(_existing(root))
             _check_bindings(sources)
             toolchain = find_toolchain(target, arch=arch)
             report["sha256"] = content_sha256(sources, toolchain)
-            root = build_root or _default_root()
             warm = warm_folder(cache, toolchain)
             own = root / OBJECTS if reuse else None
             job = Job(sources, toolchain, warm, own, jobs or default_jobs(), timeout_s)
@@ -189,6 +189,11 @@ def _check_bindings(sources: Sources) -> None:
             "REGISTER_BINDING(name, register_fn), where register_fn takes pybind11::module& and calls m.def"
         )
         raise Failed([{"code": "build.no_binding", "detail": detail}])
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one around it that is there."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
 
 
 def _default_root() -> Path:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -22,10 +22,8 @@ from agent.judging.reports import Verdict
 from agent.locks import locked
 from agent.tasks.task import Task, text_sha256
 from agent.trajectory.folder import RunFolder, dated_name
+from agent.trajectory.searched import RECORD, SETTINGS
 from agent.trajectory.writer import record_error
-
-RECORD: Final = "search.json"
-SETTINGS: Final = "config.json"
 
 
 @dataclass
@@ -74,10 +72,6 @@ class SearchFolder:
         if not intact:
             raise ConfigError(f"{path / RECORD} is damaged: the text does not have the recorded sha256")
         return cls(path, config, task, runs, stored)
-
-    @staticmethod
-    def is_one(path: Path) -> bool:
-        return (expanded(path) / RECORD).is_file()
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -124,6 +124,8 @@ def read_episode(folder: RunFolder) -> Episode:
         raise Skipped("unreadable", str(error)) from None
     if folded.start is None:
         raise diagnose(folder.events)
+    if folded.reopened:  # and killed before the old verdict was gone
+        raise Skipped("no_verdict", "the run was reopened and has not ended again")
     return Episode(
         folder=folder,
         task=task,
@@ -160,6 +162,7 @@ class _Folded:
     said: list[Said] = field(default_factory=list)
     conversation: Conversation = field(default_factory=Conversation)
     resumed: int = 0
+    reopened: bool = False
 
     def apply(self, event: Event) -> None:
         match event:
@@ -176,9 +179,10 @@ class _Folded:
                     self.turns[-1].observations.append(event)
             case Resumed():
                 self.resumed += 1
+                self.reopened = self.reopened or event.reopens
                 self.end = None if event.reopens else self.end
             case RunEnd():
-                self.end = event
+                self.end, self.reopened = event, False
         self.conversation.apply(event)
 
 

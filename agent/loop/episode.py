@@ -178,6 +178,7 @@ class Episode:
         ended = ledger.end or ledger.stop
         if reopen and ended is not None and ended.reason.from_outside:
             self._reopens, self._old_stop = True, False
+            self.clock = Clock(earlier_s=ledger.played_s)
         elif ledger.end is not None:
             return self._recorded(ledger.end)
         elif ledger.stop is not None:

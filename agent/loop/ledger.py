@@ -46,6 +46,8 @@ class Ledger:
     period: int = 1
     """The last `period` actions with their outcomes came `repeats` times in a row."""
     active_s: float = 0.0
+    played_s: float = 0.0
+    """`active_s` at the stop: a reopened run has the time that its first judgement took once more."""
     warned: bool = False
     refused: str | None = None
     refusals: int = 0
@@ -106,12 +108,13 @@ class Ledger:
             case SnapshotEvent():
                 self._snapshot(event)
             case StopEvent():
-                self.stop = event
+                self.stop, self.played_s = event, self.active_s
             case VerdictEvent():
                 self.verdicts[event.subject] = event
             case RunEnd():
                 self.end = event
             case Resumed() if event.reopens:
+                self.active_s = self.played_s
                 self.stop = self.end = None
                 self.verdicts = {}
 

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from agent.backends.registry import make_backend
-from agent.batch.search_folder import SETTINGS, SearchFolder
+from agent.batch.search_folder import SearchFolder
 from agent.config import Config, SearchConfig, default_files, load_config
 from agent.errors import ConfigError
 from agent.judging.target import resolve_target
@@ -12,9 +12,11 @@ from agent.loop.control import Controls
 from agent.sandbox.open import pinned
 from agent.tasks.task import Task, load_task
 from agent.trajectory.folder import RunFolder
+from agent.trajectory.searched import SETTINGS, is_search, resumable
 from agent.ui.console import make_console
 from agent.ui.preflight import check_sandbox, check_script, check_server, check_target
 from agent.ui.single import Invocation, Request, run_single
+from agent.ui.tables import shell_word
 
 __all__ = ["Request", "run_optimize"]
 
@@ -58,10 +60,15 @@ def _resumed(request: Request) -> RunFolder | SearchFolder | None:
         return None
     if request.model is not None:
         raise ConfigError("--resume goes on with the task of its run", hint="leave MODEL.py away")
-    if SearchFolder.is_one(request.resume):
+    if is_search(request.resume):
         return SearchFolder.open(request.resume)
     if request.flags.get("search.kind"):
         raise ConfigError("--resume goes on with one run", hint="leave --search away")
+    if (search := resumable(request.resume)) != request.resume:
+        raise ConfigError(
+            f"{request.resume} is a try of a search, which goes on as a whole",
+            hint=f"agent optimize --resume {shell_word(str(search))}",
+        )
     return RunFolder.open(request.resume)
 
 

@@ -24,7 +24,7 @@ from agent.ui.outcome import Outcome, read_outcome, result_object
 from agent.ui.progress import Progress
 from agent.ui.report import write_report
 from agent.ui.signals import handled_signals
-from agent.ui.tables import print_outcome, shell_word
+from agent.ui.tables import print_outcome, resume_command
 from agent.ui.views import JsonView, PlainView, QuietView, View
 
 if TYPE_CHECKING:
@@ -131,6 +131,4 @@ def conclude(folder: RunFolder, result: EpisodeResult) -> Outcome:
 
 def print_judge_errors(folder: RunFolder, result: EpisodeResult) -> None:
     for error in result.judge_errors:
-        print_error(
-            JudgeError(f"could not judge {error}", hint=f"agent optimize --resume {shell_word(str(folder.path))}")
-        )
+        print_error(JudgeError(f"could not judge {error}", hint=resume_command(folder.path)))

@@ -5,7 +5,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from agent.config import JudgeConfig
-from agent.judging.reports import BuildReport, ProfileReport, Reason, Verdict, VerifyReport
+from agent.judging.reports import BuildReport, ProfileReport, Reason, Speedup, Verdict, VerifyReport
 from agent.trajectory.events import ObservationEvent, StopReason, VerdictEvent
 from agent.ui.console import one_line
 from agent.ui.quantities import show_speedup
@@ -122,11 +122,15 @@ def reward_words(verdict: Verdict, *, scored: bool) -> str:
 
 def meaning(verdict: Verdict) -> str:
     """What the reward says. That the clock could not tell is not the same as that it is not faster."""
-    calls = [speedup.call for speedup in (verdict.speedup or {}).values()]
-    if verdict.reward == 1 and "inconclusive" in calls:
-        timing = verdict.evidence.get("timing") or {}
-        return UNQUIET_WORDS if timing.get("quiet") is False else UNDECIDED_WORDS
-    return "" if verdict.reward is None else REWARD_WORDS[verdict.reward]
+    quiet = (verdict.evidence.get("timing") or {}).get("quiet")
+    return reward_meaning(verdict.reward, eager=(verdict.speedup or {}).get("eager"), quiet=quiet is not False)
+
+
+def reward_meaning(reward: int | None, *, eager: Speedup | None, quiet: bool = True) -> str:
+    """What a reward says; empty without one. `eager` decides alone between 1 and 2."""
+    if reward == 1 and eager is not None and eager.call == "inconclusive":
+        return UNDECIDED_WORDS if quiet else UNQUIET_WORDS
+    return "" if reward is None else REWARD_WORDS[reward]
 
 
 def verdict_words(verdict: Verdict) -> str:

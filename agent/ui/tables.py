@@ -2,11 +2,13 @@
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from agent.judging.reports import Verdict
+from agent.trajectory.searched import resumable
 from agent.ui.console import one_line, safe
 from agent.ui.outcome import Outcome
 from agent.ui.quantities import show_cost, show_count, show_duration, show_ratio, show_speedup, show_us
@@ -136,7 +138,7 @@ def _outcome_facts(outcome: Outcome) -> list[tuple[str, str]]:
     facts.append(("spent", spent))
     facts.append(("run", str(outcome.folder.path)))
     if not outcome.finished or (outcome.reason and outcome.reason.from_outside):
-        facts.append(("go on", f"agent optimize --resume {shell_word(str(outcome.folder.path))}"))
+        facts.append(("go on", resume_command(outcome.folder.path)))
     if outcome.finished and (outcome.folder.path / "report.md").is_file():
         facts.append(("report", str(outcome.folder.path / "report.md")))
     return facts
@@ -171,6 +173,11 @@ def _facts(console: Console, facts: list[tuple[str, str]]) -> None:
 
 def speedup_words(verdict: Verdict, key: str) -> str:
     return show_speedup(dict(verdict.speedup or {}).get(key))  # type: ignore[call-overload]
+
+
+def resume_command(run: Path) -> str:
+    """What goes on with a run, or with the search that it is a try of."""
+    return f"agent optimize --resume {shell_word(str(resumable(run)))}"
 
 
 def shell_word(text: str) -> str:

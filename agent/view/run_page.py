@@ -13,7 +13,7 @@ from agent.trajectory.events import RunStart, StopReason
 from agent.ui.console import one_line, safe
 from agent.ui.portable import submitted_files
 from agent.ui.quantities import show_cost, show_count, show_duration, show_us
-from agent.ui.summaries import REWARD_WORDS, STOP_WORDS
+from agent.ui.summaries import STOP_WORDS, reward_meaning
 from agent.view.chart import speedup_chart
 from agent.view.code import PAGE_CHARS, Highlighter, language_of
 from agent.view.pages import render_page
@@ -69,7 +69,7 @@ def headline(row: Row) -> str:
     if row.reward is None:
         scored = "not scored" if row.state == "settled" else "not judged to the end"
         return f"{row.judged.verdict}, {scored}"
-    return f"{row.judged.verdict}, reward {row.reward}: {REWARD_WORDS[row.reward]}"
+    return f"{row.judged.verdict}, reward {row.reward}: {reward_meaning(row.reward, eager=row.judged.eager)}"
 
 
 def tone(row: Row) -> str:

@@ -27,6 +27,7 @@ from agent.tasks.task import load_task
 from agent.trajectory.events import VerdictEvent
 from agent.trajectory.folder import RunFolder
 from agent.trajectory.reader import read_events
+from agent.trajectory.searched import resumable
 from agent.trajectory.writer import encode_line
 from agent.ui.outcome import read_outcome
 
@@ -159,6 +160,8 @@ def test_a_search_knows_its_runs_again(tmp_path: Path) -> None:
     with folder.lock(), pytest.raises(InUse, match="in use by another process"), again.lock():
         pass
     assert again.confirmed([]) is None
+    assert resumable(first.path) == folder.path
+    assert resumable(tmp_path / "a-run") == tmp_path / "a-run"
     folder.discard_empty()
     assert first.path.is_dir()
 
@@ -336,3 +339,5 @@ def test_a_beam_that_was_killed_goes_on_from_its_accepted_seed(project: Path) ->
         assert len(author.asked) == 5
         other = agent(project, "--resume", str(folder), "--samples", "3")
         assert "goes on as it was begun" in other.communicate()[1] and other.returncode == 2
+        alone = agent(project, "--resume", summary["runs"][0])
+        assert f"agent optimize --resume {folder}" in alone.communicate()[1] and alone.returncode == 2

@@ -9,7 +9,7 @@ import pytest
 from stand_ins import Turns, bash, call, reply
 
 from agent.backends import scripted_steps as steps
-from agent.backends.base import Backend, Reply
+from agent.backends.base import Backend, Message, Reply
 from agent.backends.openai_api import OpenAIBackend
 from agent.backends.replay import ReplayBackend
 from agent.backends.scripted_server import ScriptedServer
@@ -18,15 +18,18 @@ from agent.errors import BackendError, RecordError, SandboxError, TaskError
 from agent.judging.reports import Verdict
 from agent.loop.control import Controls, SilentListener
 from agent.loop.episode import EpisodeResult, resume_episode, run_episode
+from agent.loop.ledger import Ledger
 from agent.sandbox.open import check_bubblewrap
 from agent.tasks.task import Task, load_task, text_sha256
 from agent.trajectory.events import (
     Event,
+    MessageEvent,
     ObservationEvent,
     Resumed,
     RunEnd,
     RunStart,
     SnapshotEvent,
+    StopEvent,
     StopReason,
     VerdictEvent,
 )
@@ -169,6 +172,18 @@ def test_a_stopped_run_is_gone_on_with_where_that_is_asked_for(start: Start) -> 
     assert [event.reason for event in events if isinstance(event, RunEnd)] == [StopReason.CANCELLED, result.reason]
     assert json.loads((result.run_dir / "verdict.json").read_text())["reason"] == "script_end"
     assert run_episode(folder.config(), GELU, folder, backend=Turns(), listener=silent, reopen=True) == result
+
+
+def test_the_first_judgement_of_a_reopened_run_does_not_count_against_its_time() -> None:
+    ledger = Ledger()
+    message = MessageEvent(seq=0, t=100.0, message=Message(role="user", content="Go."))
+    stop = StopEvent(seq=1, t=130.0, reason=StopReason.CANCELLED)
+    verdict = VerdictEvent(seq=2, t=190.0, subject="final", submission_sha256="0" * 64, verdict={})
+    for event in (message, stop, verdict):
+        ledger.apply(event)
+    assert (ledger.active_s, ledger.played_s) == (90.0, 30.0)
+    ledger.apply(Resumed(seq=3, t=500.0, reopens=True))
+    assert (ledger.active_s, ledger.stop, ledger.verdicts) == (30.0, None, {})
 
 
 def test_a_backend_that_never_answers_is_raised_and_recorded(start: Start, tmp_path: Path) -> None:

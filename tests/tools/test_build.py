@@ -439,3 +439,30 @@ def test_a_source_that_another_includes_is_part_of_it(tmp_path: Path, kept: Path
     (folder / "kernels" / "body.cpp").write_text(body.replace("* 2", "* 3"))
     report = build(folder, root=kept)
     assert (report.status, report.objects.compiled) == ("built", 2)
+
+
+@pytest.mark.bubblewrap
+def test_builds_need_room_where_they_are_kept_and_nowhere_else(tmp_path: Path) -> None:
+    """$AGENT_BUILDS is full; the folder for temporary files is not."""
+    folder, small = workspace(tmp_path / "w", scale__cpp="// nothing"), tmp_path / "small"
+    small.mkdir()
+    bwrap = [
+        "bwrap",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+        "--size",
+        "1000000",
+        "--tmpfs",
+        str(small),
+    ]
+    argv = [sys.executable, "-I", str(BUILD), "--workspace", str(folder), "--target", "cpu"]
+    environment = {**os.environ, "AGENT_BUILDS": str(small)}
+    done = subprocess.run([*bwrap, *argv], capture_output=True, text=True, timeout=60, env=environment)
+    report = BuildReport.model_validate_json(done.stdout)
+    assert report.status == "error", report
+    assert f"{small} has 0 MB left" in report.reasons[0].detail

@@ -5,6 +5,7 @@ import pytest
 from agent.errors import ConfigError
 from agent.judging.reports import Speedup
 from agent.ui import quantities as q
+from agent.ui.summaries import REWARD_WORDS, UNDECIDED_WORDS, UNQUIET_WORDS, reward_meaning
 
 
 @pytest.mark.parametrize(
@@ -87,3 +88,13 @@ def test_a_speedup_is_shown_with_its_interval() -> None:
 def test_numbers_of_damaged_logs_are_shown_too() -> None:
     assert (q.show_duration(float("inf")), q.show_duration(float("nan"))) == ("–", "–")
     assert q.show_count(10**400) == "over 1e15"
+
+
+def test_a_reward_of_one_says_whether_the_clock_could_tell_against_eager() -> None:
+    close = Speedup(ratio=1.0, low=0.9, high=1.1, call="inconclusive")
+    slower = Speedup(ratio=0.5, low=0.4, high=0.6, call="slower")
+    assert reward_meaning(1, eager=close) == UNDECIDED_WORDS
+    assert reward_meaning(1, eager=close, quiet=False) == UNQUIET_WORDS
+    assert reward_meaning(1, eager=slower) == REWARD_WORDS[1]
+    assert reward_meaning(3, eager=close) == REWARD_WORDS[3]
+    assert reward_meaning(None, eager=None) == ""

@@ -4,15 +4,14 @@ be blamed.
 
 import errno
 import shutil
-import tempfile
+from pathlib import Path
 from typing import Final
 
 LEAST_BYTES: Final = 64 << 20
 
 
-def check() -> None:
-    """Raises OSError (ENOSPC) with what to do."""
-    folder = tempfile.gettempdir()
+def check(folder: Path) -> None:
+    """Raises OSError (ENOSPC) with what to do. Not asked of tempfile, which moves on to the next folder in silence."""
     free = shutil.disk_usage(folder).free
     if free < LEAST_BYTES:
         raise OSError(

@@ -3,9 +3,11 @@ reason.
 """
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -126,7 +128,7 @@ def examine(options: Options, session: Session, *, timed: bool, budget_s: float)
 
 def _check_room() -> None:
     try:
-        room.check()
+        room.check(Path(os.environ.get("TMPDIR") or "/tmp"))
     except OSError as error:
         raise Unjudgeable("runtime.no_space", str(error.strerror)) from error
 
