@@ -356,7 +356,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; every error that a person can do something about is one clear line."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     prepare_streams()
-    before = _leave_when_told()
+    told: list[int] = []
+    before = _leave_when_told(told)
     try:
         return _exit_code(app(arguments, prog_name="agent", standalone_mode=False))
     except AgentError as error:
@@ -364,9 +365,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _ParserError as error:
         return _usage(error, arguments)
     except (KeyboardInterrupt, typer.Abort):
-        _announce("interrupted", "", EXIT_INTERRUPTED, arguments)
+        code = 128 + told[0] if told else EXIT_INTERRUPTED
+        _announce("interrupted", "", code, arguments)
         sys.stderr.write("interrupted\n")
-        return EXIT_INTERRUPTED
+        return code
     except Exception as error:  # noqa: BLE001 - the last edge: a fault of this program, or a reader that went away
         return _fault(error, arguments)
     finally:
@@ -375,14 +377,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         _flush()
 
 
-def _leave_when_told() -> dict[int, Any]:
+def _leave_when_told(told: list[int]) -> dict[int, Any]:
     """SIGTERM and SIGHUP end a command as ^C does, so that it cleans up; a command with better handlers sets its own.
-    Returns what to put back.
+    Returns what to put back; the signal that came goes into `told`.
     """
+
+    def leave(number: int, frame: Any) -> None:
+        told.append(number)
+        signal.default_int_handler(number, frame)
+
     if threading.current_thread() is not threading.main_thread():
         return {}
-    told = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-    return {number: signal.signal(number, signal.default_int_handler) for number in told}
+    unset = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    return {number: signal.signal(number, leave) for number in unset}
 
 
 def _failed(error: AgentError, arguments: Sequence[str]) -> int:

@@ -149,7 +149,7 @@ class JudgeConfig(_Section):
 class RunConfig(_Section):
     """The run itself."""
 
-    output: str = "runs"
+    output: str = Field("runs", min_length=1)
     samples: int = Field(1, ge=1)
     confirm: bool = False
 
@@ -287,7 +287,8 @@ def _parse_setting(setting: str) -> tuple[str, Any]:
     key, equals, text = setting.partition("=")
     key = key.strip()
     if not equals or not all(key.split(".")):
-        raise ConfigError(f"--set {setting!r} is not of the form section.key=value")
+        hint = "for instance --set limits.turns=50"
+        raise ConfigError(f"--set {setting!r} is not of the form section.key=value", hint=hint)
     try:
         return key, json.loads(text)
     except json.JSONDecodeError:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -367,3 +368,23 @@ def replay(task: Path) -> tuple[str, str]:
         "---\nauthor: hand-written\ntarget: cpu\ntask: model.py\n---\n## Turn 1\n```action submit\nnothing\n```\n"
     )
     return "--script", str(script)
+
+
+def test_an_empty_folder_for_runs_is_refused(failing: Failing, task: Path) -> None:
+    assert "setting run.output" in failing("optimize", str(task), "-o", "", code=2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_told_to_end_says_which_signal_it_was(number: signal.Signals) -> None:
+    argv = [sys.executable, "-c", WAITING, str(number.value)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 128 + number, done.stderr
+    assert done.stderr.endswith("interrupted\n")
+
+
+WAITING = """
+import os, sys
+import agent.cli
+agent.cli.app = lambda *_, **__: os.kill(os.getpid(), int(sys.argv[1]))
+sys.exit(agent.cli.main(["doctor"]))
+"""
