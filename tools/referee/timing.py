@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import torch
@@ -53,6 +54,7 @@ LOOKED_AT: Final = 2  # rounds after which one more is played in which the submi
 LOOK_ONE_IN: Final = 6
 SLACK: Final = 1.5
 BY_PARTS: Final = 2  # outputs of a round
+COMPARERS: Final = 2  # threads
 SAMPLE_S: Final = 0.2
 WINDOW: Final = 1 << 20
 COMPILE_LIMIT_S: Final = 600.0
@@ -288,13 +290,25 @@ def _compare(
     """
     loose = [dataclasses.replace(tolerance, slack=SLACK) for tolerance in trial.tolerances[1.0]]
     by_parts = random.SystemRandom().sample(chosen, min(len(chosen), BY_PARTS))
-    for index in chosen:
+
+    def differs(index: int) -> bool:
         mine, want = outputs["submission"][index], outputs["eager"][index]
-        found = compare.find_mismatch(mine, truth=want, reference=want, tolerances=loose, suspicious=index in by_parts)
-        if found is not None:
-            _second_look(trial, batch, state, answers["submission"], outputs, index)
+        return bool(
+            compare.find_mismatch(mine, truth=want, reference=want, tolerances=loose, suspicious=index in by_parts)
+        )
+
+    for index in _those(differs, chosen, parallel=trial.target == "cpu"):
+        _second_look(trial, batch, state, answers["submission"], outputs, index)
     for index in chosen[:2]:
         trial.history.remember(outputs["eager"][index])
+
+
+def _those(condition: Callable[[int], bool], items: list[int], *, parallel: bool) -> list[int]:
+    """In order. All workers are stopped meanwhile: on a CPU the cores are free."""
+    if not parallel:
+        return [item for item in items if condition(item)]
+    with ThreadPoolExecutor(COMPARERS) as pool:
+        return [item for item, found in zip(items, pool.map(condition, items), strict=True) if found]
 
 
 def _second_look(
