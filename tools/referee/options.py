@@ -11,7 +11,7 @@ from referee import signing
 
 TEXT_LIMIT = 8 << 20
 PROFILE_S = 12.0
-JUDGE_S = 15.0  # with what a judgement takes besides, 20 s more than its timed batches on two cores
+JUDGE_S = 14.0  # with what a judgement takes besides, 20 s more than its timed batches on two cores
 
 
 @dataclass(frozen=True)
