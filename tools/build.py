@@ -83,9 +83,9 @@ def build(
         report["sources"] = [f"kernels/{name}" for name in sources.sources]
         ignored = [_ignored(path, why) for path, why in sources.ignored]
         if sources.sources:
+            _check_bindings(sources)
             root = build_root or _default_root()
             room.check(_existing(root))
-            _check_bindings(sources)
             toolchain = find_toolchain(target, arch=arch)
             report["sha256"] = content_sha256(sources, toolchain)
             warm = warm_folder(cache, toolchain)

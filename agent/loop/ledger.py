@@ -113,6 +113,8 @@ class Ledger:
                 self.verdicts[event.subject] = event
             case RunEnd():
                 self.end = event
+                if self.stop is None:  # a full disk did not take it
+                    self.played_s = self.active_s
             case Resumed() if event.reopens:
                 self.active_s = self.played_s
                 self.stop = self.end = None

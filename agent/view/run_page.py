@@ -69,7 +69,8 @@ def headline(row: Row) -> str:
     if row.reward is None:
         scored = "not scored" if row.state == "settled" else "not judged to the end"
         return f"{row.judged.verdict}, {scored}"
-    return f"{row.judged.verdict}, reward {row.reward}: {reward_meaning(row.reward, eager=row.judged.eager)}"
+    means = reward_meaning(row.reward, eager=row.judged.eager, quiet=row.judged.quiet)
+    return f"{row.judged.verdict}, reward {row.reward}: {means}"
 
 
 def tone(row: Row) -> str:

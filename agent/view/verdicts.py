@@ -35,6 +35,7 @@ class Judged:
     median_us: MedianUs | None = None
     rules: str = ""
     device: tuple[tuple[str, str], ...] = ()
+    quiet: bool = True
 
     @property
     def accepted(self) -> bool:
@@ -116,7 +117,13 @@ def judged_of(raw: Mapping[str, Any]) -> Judged:
         median_us=_finite(_model(MedianUs, raw.get("median_us"))),
         rules=", ".join(rules),
         device=_flat(device) if isinstance(device, dict) else (),
+        quiet=_is_quiet(raw.get("evidence")),
     )
+
+
+def _is_quiet(evidence: Any) -> bool:
+    timing = evidence.get("timing") if isinstance(evidence, dict) else None
+    return not (isinstance(timing, dict) and timing.get("quiet") is False)
 
 
 def speedup_of(raw: Any) -> Speedup | None:

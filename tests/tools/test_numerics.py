@@ -221,35 +221,15 @@ def test_few_integers_may_be_as_far_off_as_rounding_moves_them():
 
 
 def test_a_near_tie_among_few_integers_allows_none_of_the_others_to_be_wrong():
-    """One of 40 draws has moved one of 32 indices, by a long way: the others, and other calls, must be right."""
+    """One of 32 indices has moved in this call, by a long way: the others must be right, and all of another call."""
     exact = torch.arange(0, 32_000, 1000)
     tolerance = Tolerance(dtype=torch.int64, numel=32)
     tied, other = exact.clone(), exact.clone()
     tied[3] += 90_000
     other[4] += 5
-    for draw in [exact] * 39 + [tied]:
-        tolerance.drift.learn(exact, draw)
     assert tolerance.astray(tied, exact, [exact, tied]) == ""
-    assert "1 of 32 torch.int64".replace("torch.", "") in tolerance.astray(other, exact, [exact, tied])
-    assert tolerance.astray(tied, exact, [exact])
-
-
-def test_of_few_integers_that_rounding_moves_often_some_may_be_moved_by_the_kernel_alone():
-    """Each draw moves two of 32 by up to 3: one or two that no draw of this call has moved are chance, four are not."""
-    exact = torch.full((32,), 1000)
-    tolerance = Tolerance(dtype=torch.int64, numel=32)
-    for number in range(40):
-        draw = exact.clone()
-        draw[number % 32] += 3
-        draw[(number + 7) % 32] -= 1
-        tolerance.drift.learn(exact, draw)
-    two, far, four = exact.clone(), exact.clone(), exact.clone()
-    two[:2] += 4
-    far[0] += 25
-    four[:4] += 1
-    assert tolerance.astray(two, exact, [exact]) == ""
-    assert "1 of 32" in tolerance.astray(far, exact, [exact])
-    assert "4 of 32" in tolerance.astray(four, exact, [exact])
+    assert "1 of 32 int64" in tolerance.astray(other, exact, [exact, tied])
+    assert "1 of 32 int64" in tolerance.astray(tied, exact, [exact])
 
 
 def test_integers_that_double_precision_cannot_tell_apart_differ():

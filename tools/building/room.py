@@ -1,5 +1,5 @@
-"""Whether the folder for temporary files has room: without it compilers fail in silence, and a right submission would
-be blamed.
+"""Whether a folder for builds or temporary files has room: without it compilers fail in silence, and a right submission
+would be blamed.
 """
 
 import errno
@@ -16,6 +16,6 @@ def check(folder: Path) -> None:
     if free < LEAST_BYTES:
         raise OSError(
             errno.ENOSPC,
-            f"{folder} has {free >> 20} MB left and {LEAST_BYTES >> 20} are needed: make room there, let TMPDIR name "
-            "another folder, or raise sandbox.tmp_gb",
+            f"{folder} has {free >> 20} MB left and {LEAST_BYTES >> 20} are needed: make room there, let another "
+            "folder be used (TMPDIR, AGENT_BUILDS), or raise sandbox.tmp_gb",
         )

@@ -150,7 +150,8 @@ def play(trial: Trial, plan: Round, *, look: Look | None = None) -> None:
     )
     if tree.scalars_of(known.specs[0]) != tree.scalars_of(trial.spec):
         raise Unjudgeable(
-            "task.outputs", "forward returns a Python number that depends on the weights: return a tensor"
+            "task.outputs",
+            "forward returns a Python number that depends on weights or the inputs' scale: return a tensor",
         )
     compare.check_scalars(answer.spec, expected=trial.spec)
     tolerances = learned(trial, known, batch, scale=plan.scale)
@@ -213,7 +214,6 @@ def mismatched(
         item=item,
         index=index,
         tolerances=tolerances,
-        precision=trial.precision,
         timeout_s=ORACLE_LIMIT_S,
     )
 

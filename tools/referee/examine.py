@@ -3,6 +3,7 @@ reason.
 """
 
 import dataclasses
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -130,7 +131,8 @@ def _check_room() -> None:
     try:
         room.check(Path(os.environ.get("TMPDIR") or "/tmp"))
     except OSError as error:
-        raise Unjudgeable("runtime.no_space", str(error.strerror)) from error
+        if error.errno == errno.ENOSPC:  # what else is wrong with it is said by whoever needs it
+            raise Unjudgeable("runtime.no_space", str(error.strerror)) from error
 
 
 def _acquit(findings: Findings) -> None:

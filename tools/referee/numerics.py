@@ -24,8 +24,7 @@ from typing import Final
 
 import torch
 
-from referee import sizes
-from referee.integers import Drift
+from referee import integers, sizes
 from referee.sizes import FEW, are_values, wide
 
 FACTOR: Final = {"full": 32.0, "half": 8.0}
@@ -78,7 +77,6 @@ class Tolerance:
     numel: int
     reference: Error = field(default_factory=lambda: Error(0.0, 0.0))
     noise: float = 0.0  # share of integers that differ where inputs have noise
-    drift: Drift = field(default_factory=Drift)  # few integers only
     scale: float = 0.0  # outputs of few elements only: RMS over several inputs, because one of them may be near zero
     reach: float = 0.0  # likewise: number of input elements that one output element sums up
     ceiling: float = 0.0  # RMS error of the next lower precision, as far as it is known
@@ -124,7 +122,7 @@ class Tolerance:
 
     def astray(self, output: torch.Tensor, truth: torch.Tensor, draws: Sequence[torch.Tensor]) -> str:
         """What is wrong with integers of few, empty where nothing is; `draws` are what rounding makes of this call."""
-        wrong = self.drift.astray(output, truth, draws)
+        wrong = integers.astray(output, truth, draws)
         if not wrong.numel():
             return ""
         return (

@@ -22,6 +22,7 @@ ROWS: Final = ("rows_left_out", "other_rows_left_out")
 WITHIN: Final = ("float64", "noise", "previous_weights", "again", "branch_left_out", *ROWS)  # those that may fail
 MANTISSA_BITS: Final = {torch.float32: 23}
 HALVES: Final = (torch.float16, torch.bfloat16)
+ROUGH_BYTES: Final = 1 << 27
 LOUDER: Final = 8  # half units in the last place, where honest kernels err more than the reference
 Reply = tuple[protocol.Message, bytes, tuple[int, ...]]
 Pack = Callable[[list[torch.Tensor]], tuple[protocol.Message, tuple[int, ...]]]
@@ -121,6 +122,8 @@ class Oracle:
         """Outputs of the items asked for, one list of specs for each variant; a variant that cannot be computed is
         null.
         """
+        if request.fields.get("fresh"):
+            self.rough = {}
         found: dict[str, list[tree.Spec | None]] = {}
         notes: list[protocol.Message] = []
         tensors: list[torch.Tensor] = []
@@ -159,7 +162,7 @@ class Oracle:
             model, inputs = self.wide, [_widened(leaf) for leaf in _copies(leaves)]
         elif variant.startswith("noise"):
             most = LOUDER if variant.startswith("noise_loud") else 1
-            model = self.model if variant == "noise" else self._rough("loud" if most > 1 else variant, most)
+            model = self.model if variant == "noise" else self._rough(variant, most)
             inputs = [_noisy(leaf, most) for leaf in _copies(leaves)]
         elif variant == "again":
             inputs = _copies(leaves)
@@ -178,7 +181,11 @@ class Oracle:
         return _detached(model(*tree.unflatten(spec, iter(inputs))))
 
     def _rough(self, name: str, most: int) -> torch.nn.Module:
-        """The model with noise in its weights, the same for all items until the weights change."""
+        """The model with noise in its weights, the same for all items until the weights change; one for all loud ones
+        where weights are so large that copies would fill the memory.
+        """
+        if most > 1 and sum(value.nbytes for value in self.model.state_dict().values()) > ROUGH_BYTES:
+            name = "loud"
         if name not in self.rough:
             self.rough[name] = _converted(self.model, functools.partial(_noisy, most=most))
         return self.rough[name]

@@ -24,7 +24,7 @@ NOISE: Final = ("noise", "noise2", "noise3", "noise4")
 one draw says little, all of them.
 """
 LOUD: Final = tuple(f"noise_loud{number}" for number in range(8))  # where an output is few integers (integers.py)
-MORE_LOOKS: Final = 3  # at few integers that look wrong: twelve draws miss one of about 800 ties
+MORE_LOOKS: Final = 3  # at few integers that look wrong: twelve draws miss one of about 800 exact ties
 ROUNDED: Final = ("noise", "allowed")  # what is not the reference and right
 
 
@@ -53,15 +53,17 @@ class Truth:
         """One output tensor as the reference and noisy inputs make it."""
         return [leaves[leaf] for leaves in (self.reference[item], *self.noisy(item))]
 
-    def mismatch(self, outputs: Leaves, item: int, tolerances: list[Tolerance]) -> compare.Mismatch | None:
-        """Whether and where `outputs` are not allowed for this item."""
+    def mismatch(
+        self, outputs: Leaves, item: int, tolerances: list[Tolerance], more: Sequence[Leaves] = ()
+    ) -> compare.Mismatch | None:
+        """Whether and where `outputs` are not allowed for this item; `more` are further draws of noise."""
         return compare.find_mismatch(
             outputs,
             truth=self.truth[item],
             reference=self.reference[item],
             tolerances=tolerances,
             noisy=self.noisy(item),
-            loud=self._of(LOUD, item),
+            loud=[*self._of((*LOUD, "allowed"), item), *more],
         )
 
     def teach(self, tolerances: list[Tolerance], *, inputs: int) -> None:
@@ -75,8 +77,6 @@ class Truth:
         for item, truths in enumerate(self.truth):
             for name, outputs in self._right(item):
                 for at, output in enumerate(outputs):
-                    if name in LOUD and not tolerances[at].counts_few:
-                        continue
                     _learn(tolerances[at], output, truths[at], self.rounded(item, at), by_noise=name in NOISE)
 
     def _compare_parts(self, tolerances: list[Tolerance], item: int, outputs: Leaves, *, by_noise: bool) -> None:
@@ -90,7 +90,7 @@ class Truth:
     def _right(self, item: int) -> Iterator[tuple[str, Leaves]]:
         """The reference's outputs and those of variants that are right."""
         yield "reference", self.reference[item]
-        for name in (*NOISE, *LOUD, "allowed"):
+        for name in (*NOISE, "allowed"):
             yield name, (self.variants[name][item] if name in self.variants else None) or []
 
     def tolerances(self) -> list[Tolerance]:
@@ -105,8 +105,7 @@ def _counts(output: torch.Tensor) -> bool:
 def _learn(tolerance: Tolerance, output: torch.Tensor, truth: torch.Tensor, rounded: Leaves, *, by_noise: bool) -> None:
     """What rounding does to one output tensor."""
     if tolerance.counts_few:
-        tolerance.drift.learn(truth.to(output.dtype), output)
-        return
+        return  # every call has its own
     # An integer is wrong only where it differs from both; here the two are compared with each other.
     other = truth.to(output.dtype) if _counts(output) else rounded[0]
     error = numerics.measure(output, truth=truth, reference=other, sizes=tolerance.sizes(truth, rounded))
@@ -131,12 +130,8 @@ def fetch(oracle: Worker, *, items: list[int], precision: str, extra: list[str],
     if extra and "again" not in extra:  # controls are wanted
         names += left_out(reference[0])
     asked = items if varied(reference[0]) else items[:1]
-    side = _ask(oracle, names, asked, timeout_s)
-    arena = Arena.received(oracle, side)
-    cursor = iter(range(len(side.fields["offsets"])))
     variants: dict[str, list[Leaves | None]] = {}
-    for name in names:
-        found = [None if spec is None else _take(arena, spec, cursor) for spec in side.fields["found"][name]]
+    for name, found in _variants(oracle, names, asked, timeout_s).items():
         label = "allowed" if name == f"bits{ALLOWED_BITS[precision]}" else name
         variants[label] = [*found, *([None] * (len(items) - len(found)))]
     return Truth(
@@ -157,18 +152,18 @@ def confirmed(
     item: int,
     index: int,
     tolerances: list[Tolerance],
-    precision: str,
     timeout_s: float,
 ) -> compare.Mismatch | None:
     """Whether and where `outputs` are not allowed for `item` of what is known, which the oracle calls `index`. With few
-    integers the draws may have missed a tie: then others are made.
+    integers the draws may have missed a tie: then others are made as well.
     """
-    mismatch = known.mismatch(outputs, item, tolerances)
+    mismatch, more = known.mismatch(outputs, item, tolerances), []
     for _ in range(MORE_LOOKS):
         if mismatch is None or not tolerances[mismatch.leaf].counts_few:
             break
-        again = fetch(oracle, items=[index], precision=precision, extra=[], timeout_s=timeout_s)
-        mismatch = again.mismatch(outputs, 0, tolerances)
+        found = _variants(oracle, [*NOISE, *LOUD], [index], timeout_s, fresh=True)
+        more += [leaves for variant in found.values() for leaves in variant if leaves is not None]
+        mismatch = known.mismatch(outputs, item, tolerances, more)
     return mismatch
 
 
@@ -204,8 +199,19 @@ def left_out(outputs: Leaves) -> list[str]:
     return [*ROWS, BRANCH] if hides else [BRANCH]
 
 
-def _ask(oracle: Worker, variants: list[str], items: list[int], timeout_s: float) -> Any:
-    return oracle.call("expected", variants=variants, items=items, timeout_s=timeout_s)
+def _variants(
+    oracle: Worker, names: list[str], items: list[int], timeout_s: float, *, fresh: bool = False
+) -> dict[str, list[Leaves | None]]:
+    """By name, for each item; `fresh`: with other noise in weights than before."""
+    reply = _ask(oracle, names, items, timeout_s, fresh=fresh)
+    arena = Arena.received(oracle, reply)
+    cursor = iter(range(len(reply.fields["offsets"])))
+    found = reply.fields["found"]
+    return {name: [None if spec is None else _take(arena, spec, cursor) for spec in found[name]] for name in names}
+
+
+def _ask(oracle: Worker, variants: list[str], items: list[int], timeout_s: float, *, fresh: bool = False) -> Any:
+    return oracle.call("expected", variants=variants, items=items, fresh=fresh, timeout_s=timeout_s)
 
 
 def _take(arena: Arena, spec: tree.Spec, cursor: Any) -> Leaves:
