@@ -149,7 +149,7 @@ class JudgeConfig(_Section):
 class RunConfig(_Section):
     """The run itself."""
 
-    output: str = Field("runs", min_length=1)
+    output: str = "runs"
     samples: int = Field(1, ge=1)
     confirm: bool = False
 

@@ -371,7 +371,7 @@ def replay(task: Path) -> tuple[str, str]:
 
 
 def test_an_empty_folder_for_runs_is_refused(failing: Failing, task: Path) -> None:
-    assert "setting run.output" in failing("optimize", str(task), "-o", "", code=2)
+    assert "-o names no folder" in failing("optimize", str(task), "-o", "", code=2)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -73,6 +73,8 @@ def _resumed(request: Request) -> RunFolder | SearchFolder | None:
 
 
 def _configuration(request: Request, folder: RunFolder | None) -> Config:
+    if request.flags.get("run.output") == "":
+        raise ConfigError("-o names no folder", hint="leave it away for runs/ in the current folder")
     base = (folder.path / "config.json",) if folder else default_files(Path.cwd())
     config = load_config(files=(*base, *request.files), settings=request.settings, flags=request.flags)
     if folder:

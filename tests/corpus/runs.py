@@ -18,7 +18,8 @@ def runs_of(arguments: Sequence[str]) -> dict[str, dict[str, Row]]:
     found = {}
     for argument in arguments:
         name, _, file = argument.partition("=")
-        lines = [json.loads(line) for line in Path(file).read_text(encoding="utf-8").splitlines()]
+        whole, _, _torn = Path(file).read_text(encoding="utf-8").rpartition("\n")
+        lines = [json.loads(line) for line in whole.splitlines()]
         found[name] = {line["case"]: line for line in lines}
     return found
 

@@ -444,7 +444,7 @@ def test_a_source_that_another_includes_is_part_of_it(tmp_path: Path, kept: Path
 @pytest.mark.bubblewrap
 def test_builds_need_room_where_they_are_kept_and_nowhere_else(tmp_path: Path) -> None:
     """$AGENT_BUILDS is full; the folder for temporary files is not."""
-    folder, small = workspace(tmp_path / "w", scale__cpp="// nothing"), tmp_path / "small"
+    folder, small = workspace(tmp_path / "w", scale__cpp="REGISTER_LAUNCHER"), tmp_path / "small"
     small.mkdir()
     bwrap = [
         "bwrap",
