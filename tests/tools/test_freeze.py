@@ -147,3 +147,36 @@ def test_a_process_whose_first_thread_has_ended_is_none_that_has_ended():
     """)
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.split() == ["Z", "True", "True", "True"], done.stderr
+
+
+BUSY = """
+import os, threading, time
+idle = [threading.Thread(target=time.sleep, args=(60,), daemon=True) for _ in range(3)]
+[thread.start() for thread in idle]
+def work():
+    print(threading.get_native_id(), flush=True)
+    end = time.thread_time() + 0.2
+    while time.thread_time() < end:
+        pass
+    time.sleep(60)
+busy = threading.Thread(target=work, daemon=True)
+busy.start()
+busy.join()
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU")
+def test_the_thread_that_computes_lies_beside_the_first_one_whatever_idle_ones_there_are():
+    """By number the one that computes came fourth, and on two CPUs on the first thread's."""
+    with subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            thread = int(process.stdout.readline())
+            time.sleep(1.0)
+            freeze.stop(process.pid)
+            freeze.spread(process.pid)
+            first, other = os.sched_getaffinity(process.pid), os.sched_getaffinity(thread)
+            assert len(first) == len(other) == 1 and first != other
+            freeze.loosen(process.pid)
+            assert os.sched_getaffinity(process.pid) == os.sched_getaffinity(0)
+        finally:
+            process.kill()

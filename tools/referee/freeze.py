@@ -111,11 +111,12 @@ def _stat(folder: Path) -> bytes:
 
 
 def spread(pid: int) -> None:
-    """Give every thread but the first a CPU of its own, away from the one where the first will go on.
+    """Give every thread a CPU of its own, those that have computed most first: idle ones beside them count for nothing.
 
     On a busy machine the threads of a process that is stopped most of the time may lie on one CPU for good, and each
     barrier between them then costs a whole scheduler slice: a difference of ten times between two equal processes was
-    seen. The first thread stays free, because threads that it starts inherit its CPUs.
+    seen. The first thread is bound until it has gone on (see `loosen`): whoever wakes it may draw it to the CPU of
+    another.
     """
     cpus = sorted(os.sched_getaffinity(0))
     with suppress(OSError, ValueError, IndexError):
@@ -123,8 +124,22 @@ def spread(pid: int) -> None:
         if last in cpus:
             at = cpus.index(last)
             cpus = cpus[at + 1 :] + cpus[: at + 1]
-        for index, thread in enumerate(sorted(thread_states(pid).keys() - {pid})):
+        others = sorted(thread_states(pid).keys() - {pid}, key=lambda thread: -_ran_ns(pid, thread))
+        for index, thread in enumerate(others):
             os.sched_setaffinity(thread, {cpus[index % len(cpus)]})
+        os.sched_setaffinity(pid, {cpus[-1]})
+
+
+def loosen(pid: int) -> None:
+    """Let the first thread go where it wants: threads that it starts inherit its CPUs."""
+    with suppress(OSError):
+        os.sched_setaffinity(pid, os.sched_getaffinity(0))
+
+
+def _ran_ns(pid: int, thread: int) -> int:
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[0])
+    return 0
 
 
 def scheduled_ns(pid: int) -> tuple[int, int]:

@@ -130,6 +130,8 @@ class Worker:
             deadline = time.monotonic() + timeout_s
             while True:
                 self._resume()
+                if seal is None:
+                    freeze.loosen(self.pid)
                 left = min(pause, max(0.0, deadline - time.monotonic()))
                 ready, _, _ = select.select([self.channel], [], [], left)
                 replied = time.perf_counter_ns()
