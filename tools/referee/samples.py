@@ -43,6 +43,7 @@ class Times:
     # Microseconds of windows outside their calls, of trusted workers; on a GPU their lower quartile comes off every
     # window.
     protocol_us: list[float] = field(default_factory=list)
+    between: float = 0.0  # share by which two equal processes differ for as long as they live
     spent_s: dict[str, float] = field(default_factory=dict)  # of all rounds: where a judgement's own time goes
 
     @contextlib.contextmanager
@@ -89,10 +90,13 @@ class Times:
         return [self.us(baseline, at) / self.us("submission", at) for at in self.quiet()]
 
     def interval(self, baseline: str, *, resamples: int = bootstrap.RESAMPLES) -> bootstrap.Interval:
-        """Where the machine was not quiet, the interval is widened by what each side shows against itself."""
+        """Widened by what processes differ by, and where the machine was not quiet by what each side shows against
+        itself.
+        """
         found = bootstrap.interval(self.ratios(baseline), resamples=resamples)
         if self.is_quiet():
-            return found
+            apart = 1 + self.between
+            return bootstrap.Interval(ratio=found.ratio, low=found.low / apart, high=found.high * apart)
         factor = max(self._self_noise("submission"), self._self_noise(baseline))
         return bootstrap.Interval(ratio=found.ratio, low=found.low / factor, high=found.high * factor)
 
