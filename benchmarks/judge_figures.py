@@ -61,10 +61,11 @@ def tool(program: str, text: str, *flags: str) -> bytes:
     return done.stdout
 
 
-def judged(target: str, folder: Path, *, budget_s: float, measures: int) -> list[dict[str, Any]]:
+def judged(target: str, folder: Path, *, budget_s: float | None, measures: int) -> list[dict[str, Any]]:
     """One judgement, `measures` times timed: what each found, and what all took on this process's clock."""
     started = time.monotonic()
-    flags = ("--workspace", str(folder / "work"), "--cache", str(folder / "cache"), "--budget-s", str(budget_s))
+    flags = ["--workspace", str(folder / "work"), "--cache", str(folder / "cache")]
+    flags += [] if budget_s is None else ["--budget-s", str(budget_s)]
     again = (str(measures), str(folder / "rows.json"))
     told = tool("benchmarks/measured_again.py", task(target), *again, "--target", target, "--policy", "open", *flags)
     seconds = (time.monotonic() - started) / measures
@@ -94,7 +95,7 @@ def main() -> int:
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--measures", type=int, default=1, help="times that each run times (see measured_again.py)")
-    parser.add_argument("--budget-s", type=float, default=14.0, help="aim for the timed rounds (the judge's own: 14)")
+    parser.add_argument("--budget-s", type=float, help="aim for the timed rounds (default: the judge's own)")
     parser.add_argument("--json", type=Path, help="write every run to this file")
     flags = parser.parse_args()
     runs = []

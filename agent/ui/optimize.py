@@ -16,7 +16,7 @@ from agent.trajectory.searched import SETTINGS, is_search, resumable
 from agent.ui.console import make_console
 from agent.ui.preflight import check_sandbox, check_script, check_server, check_target
 from agent.ui.single import Invocation, Request, run_single
-from agent.ui.tables import shell_word
+from agent.ui.tables import resume_command
 
 __all__ = ["Request", "run_optimize"]
 
@@ -64,11 +64,9 @@ def _resumed(request: Request) -> RunFolder | SearchFolder | None:
         return SearchFolder.open(request.resume)
     if request.flags.get("search.kind"):
         raise ConfigError("--resume goes on with one run", hint="leave --search away")
-    if (search := resumable(request.resume)) != request.resume:
-        raise ConfigError(
-            f"{request.resume} is a try of a search, which goes on as a whole",
-            hint=f"agent optimize --resume {shell_word(str(search))}",
-        )
+    if resumable(request.resume) != request.resume:
+        hint = resume_command(request.resume)
+        raise ConfigError(f"{request.resume} is a try of a search, which goes on as a whole", hint=hint)
     return RunFolder.open(request.resume)
 
 

@@ -122,8 +122,14 @@ def reward_words(verdict: Verdict, *, scored: bool) -> str:
 
 def meaning(verdict: Verdict) -> str:
     """What the reward says. That the clock could not tell is not the same as that it is not faster."""
-    quiet = (verdict.evidence.get("timing") or {}).get("quiet")
-    return reward_meaning(verdict.reward, eager=(verdict.speedup or {}).get("eager"), quiet=quiet is not False)
+    quiet = is_quiet(verdict.evidence)
+    return reward_meaning(verdict.reward, eager=(verdict.speedup or {}).get("eager"), quiet=quiet)
+
+
+def is_quiet(evidence: Any) -> bool:
+    """Whether nothing in a verdict's evidence says that others kept the machine busy."""
+    timing = evidence.get("timing") if isinstance(evidence, dict) else None
+    return not (isinstance(timing, dict) and timing.get("quiet") is False)
 
 
 def reward_meaning(reward: int | None, *, eager: Speedup | None, quiet: bool = True) -> str:

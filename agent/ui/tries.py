@@ -39,7 +39,7 @@ from agent.ui.rows import JsonRows, LiveRows, PlainRows, QuietRows, Rows
 from agent.ui.signals import LeaveState, SignalState, handled_signals, installed
 from agent.ui.single import Invocation, conclude, print_judge_errors, run_single
 from agent.ui.summaries import STOP_WORDS, verdict_words
-from agent.ui.tables import print_samples, print_winner, shell_word
+from agent.ui.tables import print_samples, print_winner, resume_command
 from agent.ui.views import Outlet, write_now
 
 POLL_S: Final = 0.2
@@ -245,7 +245,7 @@ def _confirmations(invocation: Invocation, tried: Sequence[Tried], search: Searc
     _write(search, tried, ())
     if controls.leaving:
         return Last()
-    later = f"agent optimize --resume {shell_word(str(search.path))}"
+    later = resume_command(search.path)
     state = LeaveState(controls, say=write_now, words=f"leaving: the winner is not judged again; later: {later}")
     with installed(state):
         _rows(invocation).say("judging the winner again, alone")

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from agent.judging.reports import MedianUs, Reason, Speedup
 from agent.trajectory.events import StopReason
 from agent.trajectory.stored import is_settled
+from agent.ui.summaries import is_quiet
 
 M = TypeVar("M", bound=BaseModel)
 Subject = Literal["best", "final"]
@@ -117,13 +118,8 @@ def judged_of(raw: Mapping[str, Any]) -> Judged:
         median_us=_finite(_model(MedianUs, raw.get("median_us"))),
         rules=", ".join(rules),
         device=_flat(device) if isinstance(device, dict) else (),
-        quiet=_is_quiet(raw.get("evidence")),
+        quiet=is_quiet(raw.get("evidence")),
     )
-
-
-def _is_quiet(evidence: Any) -> bool:
-    timing = evidence.get("timing") if isinstance(evidence, dict) else None
-    return not (isinstance(timing, dict) and timing.get("quiet") is False)
 
 
 def speedup_of(raw: Any) -> Speedup | None:

@@ -124,7 +124,9 @@ def spread(pid: int) -> None:
         if last in cpus:
             at = cpus.index(last)
             cpus = cpus[at + 1 :] + cpus[: at + 1]
-        others = sorted(thread_states(pid).keys() - {pid}, key=lambda thread: -_ran_ns(pid, thread))
+        threads = thread_states(pid).keys() - {pid}
+        ran = {thread: _schedstat(Path(f"/proc/{pid}/task/{thread}"))[0] for thread in threads}
+        others = sorted(ran, key=ran.__getitem__, reverse=True)
         for index, thread in enumerate(others):
             os.sched_setaffinity(thread, {cpus[index % len(cpus)]})
         os.sched_setaffinity(pid, {cpus[-1]})
@@ -136,10 +138,12 @@ def loosen(pid: int) -> None:
         os.sched_setaffinity(pid, os.sched_getaffinity(0))
 
 
-def _ran_ns(pid: int, thread: int) -> int:
+def _schedstat(thread: Path) -> tuple[int, int]:
+    """Nanoseconds on a CPU and waiting for one; 0 for a thread that has ended."""
     with suppress(OSError, ValueError, IndexError):
-        return int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[0])
-    return 0
+        fields = (thread / "schedstat").read_text().split()
+        return int(fields[0]), int(fields[1])
+    return 0, 0
 
 
 def scheduled_ns(pid: int) -> tuple[int, int]:
@@ -149,10 +153,9 @@ def scheduled_ns(pid: int) -> tuple[int, int]:
     running = waiting = 0
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError, ValueError, IndexError):
-                fields = (thread / "schedstat").read_text().split()
-                running += int(fields[0])
-                waiting += int(fields[1])
+            ran, waited = _schedstat(thread)
+            running += ran
+            waiting += waited
     return running, waiting
 
 

@@ -4,7 +4,7 @@ An element may be AS_FAR times as far off as rounding moves it in the same call:
 precision allows, and draws of noisy inputs and weights. A near tie in one index frees no other, nor the same one in
 another call. Most draws are louder, like the error of an honest kernel that sums in another order, because half a unit
 in the last place shows only the nearest of the ties that such a kernel may break. Whoever still looks wrong is looked
-at with more draws (see truth.confirmed).
+at with more draws (see correctness.mismatched).
 """
 
 from collections.abc import Sequence

@@ -10,6 +10,7 @@ from typing import Any, Final
 import torch
 
 from referee import arena, loading, protocol, tree, weights
+from referee.numerics import HALVES
 
 WIDER: Final = {
     torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
@@ -21,7 +22,6 @@ SMALL: Final = 1e-3  # RMS of weights that a branch may be left out for
 ROWS: Final = ("rows_left_out", "other_rows_left_out")
 WITHIN: Final = ("float64", "noise", "previous_weights", "again", "branch_left_out", *ROWS)  # those that may fail
 MANTISSA_BITS: Final = {torch.float32: 23}
-HALVES: Final = (torch.float16, torch.bfloat16)
 ROUGH_BYTES: Final = 1 << 27
 LOUDER: Final = 8  # half units in the last place, where honest kernels err more than the reference
 Reply = tuple[protocol.Message, bytes, tuple[int, ...]]

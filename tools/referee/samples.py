@@ -94,10 +94,8 @@ class Times:
         itself.
         """
         found = bootstrap.interval(self.ratios(baseline), resamples=resamples)
-        if self.is_quiet():
-            apart = 1 + self.between
-            return bootstrap.Interval(ratio=found.ratio, low=found.low / apart, high=found.high * apart)
-        factor = max(self._self_noise("submission"), self._self_noise(baseline))
+        noise = (self._self_noise(side) for side in ("submission", baseline))
+        factor = 1 + self.between if self.is_quiet() else max(noise)
         return bootstrap.Interval(ratio=found.ratio, low=found.low / factor, high=found.high * factor)
 
     def _self_noise(self, side: str) -> float:

@@ -70,8 +70,11 @@ T = TypeVar("T")
 def measure(trial: Trial, baselines: dict[str, Worker], *, budget_s: float, marks: Callable[[str], None]) -> Times:
     """Warm up, find the batch size, then rounds until they say nothing new or the budget is spent."""
     sides = {**baselines, "submission": trial.submission}
-    times = Times(samples={name: [] for name in sides}, copy_gb_per_s=copy_speed(trial.target))
-    times.between = BETWEEN_PROCESSES if trial.target == "cpu" else 0.0
+    times = Times(
+        samples={name: [] for name in sides},
+        copy_gb_per_s=copy_speed(trial.target),
+        between=BETWEEN_PROCESSES if trial.target == "cpu" else 0.0,
+    )
     state = challenge.draw_weights(
         trial.oracle, mode="redraw", seed=trial.seeds.of("weights", 10_000, 0), timeout_s=ORACLE_LIMIT_S
     )

@@ -24,7 +24,6 @@ NOISE: Final = ("noise", "noise2", "noise3", "noise4")
 one draw says little, all of them.
 """
 LOUD: Final = tuple(f"noise_loud{number}" for number in range(8))  # where an output is few integers (integers.py)
-MORE_LOOKS: Final = 3  # at few integers that look wrong: twelve draws miss one of about 800 exact ties
 ROUNDED: Final = ("noise", "allowed")  # what is not the reference and right
 
 
@@ -144,27 +143,10 @@ def fetch(oracle: Worker, *, items: list[int], precision: str, extra: list[str],
     )
 
 
-def confirmed(
-    oracle: Worker,
-    known: Truth,
-    outputs: Leaves,
-    *,
-    item: int,
-    index: int,
-    tolerances: list[Tolerance],
-    timeout_s: float,
-) -> compare.Mismatch | None:
-    """Whether and where `outputs` are not allowed for `item` of what is known, which the oracle calls `index`. With few
-    integers the draws may have missed a tie: then others are made as well.
-    """
-    mismatch, more = known.mismatch(outputs, item, tolerances), []
-    for _ in range(MORE_LOOKS):
-        if mismatch is None or not tolerances[mismatch.leaf].counts_few:
-            break
-        found = _variants(oracle, [*NOISE, *LOUD], [index], timeout_s, fresh=True)
-        more += [leaves for variant in found.values() for leaves in variant if leaves is not None]
-        mismatch = known.mismatch(outputs, item, tolerances, more)
-    return mismatch
+def more_draws(oracle: Worker, index: int, *, timeout_s: float) -> list[Leaves]:
+    """Outputs of the oracle's item `index` under noise that was not drawn before."""
+    found = _variants(oracle, [*NOISE, *LOUD], [index], timeout_s, fresh=True)
+    return [leaves for variant in found.values() for leaves in variant if leaves is not None]
 
 
 def unlike(specs: list[tree.Spec]) -> str:
