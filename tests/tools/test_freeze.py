@@ -39,17 +39,25 @@ def test_a_stopped_process_does_not_run_and_goes_on_afterwards():
     try:
         freeze.stop(process.pid)
         assert set(freeze.thread_states(process.pid).values()) == {"T"}
-        before, ran = freeze.switches(process.pid), freeze.scheduled_ns(process.pid)[0]
+        before, ran = freeze.switches(process.pid), freeze.ran_ns(freeze.scheduled_ns(process.pid))
         time.sleep(0.2)
         assert before is not None
         assert freeze.switches(process.pid) == before
-        assert freeze.scheduled_ns(process.pid)[0] == ran
+        assert freeze.ran_ns(freeze.scheduled_ns(process.pid)) == ran
         freeze.resume(process.pid)
         time.sleep(0.2)
         assert freeze.switches(process.pid) is None
-        assert freeze.scheduled_ns(process.pid)[0] > ran
+        assert freeze.ran_ns(freeze.scheduled_ns(process.pid)) > ran
     finally:
         end(process)
+
+
+def test_only_threads_that_computed_are_said_to_have_waited():
+    before = {1: (0, 0), 2: (500, 100), 3: (0, 0)}
+    after = {1: (5, 300), 2: (900, 150), 3: (1, 4000), 4: (400, 20)}
+    first, computing, idle, new = 300, 50, 4000, 20
+    assert freeze.waited_ns(1, before, after, wall_ns=1000) == first + computing + new
+    assert freeze.waited_ns(3, before, after, wall_ns=1000) == idle + computing + new
 
 
 def test_a_timer_that_continues_its_own_process_is_seen():

@@ -93,5 +93,24 @@ def test_tight_intervals_end_rounds_near_a_margin_too():
     assert not stopping.enough(times(steady[:8], [100.0] * 8, [100.0] * 8))
 
 
+def test_what_processes_differ_by_is_decided_by_no_round():
+    """1.02 may be 1 or 1.05 between two processes for good, 1.12 is neither: rounds end early for both, and for 1.05
+    and its neighbourhood, where the call is decided by a hair, they do not.
+    """
+    for ratio, early in ((1.024, True), (1.12, True), (1.038, False), (1.092, False)):
+        sides = [[(1 + (noise - 1) / 4) * 100.0 * ratio for noise in NOISE[:6]] for _ in range(2)]
+        found = times([100.0] * 6, *sides)
+        found.between = 0.04
+        assert stopping.enough(found) is early, ratio
+        assert found.interval("eager").low == pytest.approx(found.of_rounds("eager").low / 1.04)
+
+
+def test_a_noisy_machine_never_narrows_an_interval():
+    steady = times([100.0] * 8, [103.0] * 8, [103.0] * 8, waited=0.5)
+    steady.between = 0.04
+    assert not steady.is_quiet()
+    assert steady.interval("eager").call == "inconclusive"
+
+
 def test_nothing_is_decided_early_on_a_machine_that_is_not_quiet():
     assert not stopping.enough(times([100.0] * 10, [200.0] * 10, [200.0] * 10, waited=0.5))

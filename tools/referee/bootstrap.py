@@ -24,6 +24,10 @@ class Interval:
             return "faster"
         return "slower" if self.high < MARGIN else "inconclusive"
 
+    def widened(self, factor: float) -> "Interval":
+        """By a factor of one or more on both sides."""
+        return Interval(ratio=self.ratio, low=self.low / factor, high=self.high * factor)
+
     def report(self) -> dict[str, float | str]:
         return {
             "ratio": round(self.ratio, 4),

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 STOP_LIMIT_S = 5.0
+IDLE = 0.02  # share of a window in which a thread ran: less did no work in it
 THREADS = 17  # num_threads of proc_pid_stat(5), counted from the state on
 
 
@@ -146,17 +147,32 @@ def _schedstat(thread: Path) -> tuple[int, int]:
     return 0, 0
 
 
-def scheduled_ns(pid: int) -> tuple[int, int]:
-    """Time on a CPU, and time spent waiting for one, of all threads so far: the scheduler's own count (0 where it
-    does not tell).
+def scheduled_ns(pid: int) -> dict[int, tuple[int, int]]:
+    """By thread: time on a CPU, and time spent waiting for one, so far; the scheduler's own count (0 where it does
+    not tell).
     """
-    running = waiting = 0
+    found = {}
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            ran, waited = _schedstat(thread)
-            running += ran
-            waiting += waited
-    return running, waiting
+            found[int(thread.name)] = _schedstat(thread)
+    return found
+
+
+def ran_ns(scheduled: dict[int, tuple[int, int]]) -> int:
+    """On a CPU, of all threads."""
+    return sum(ran for ran, _ in scheduled.values())
+
+
+def waited_ns(pid: int, before: dict[int, tuple[int, int]], after: dict[int, tuple[int, int]], *, wall_ns: int) -> int:
+    """Between two readings, of the first thread and those that computed. torch.compile's idle threads wake up for
+    microseconds once a batch and wait a scheduler slice behind one that computes, which holds nothing up.
+    """
+    waited = 0
+    for thread, (ran, waits) in after.items():
+        began = before.get(thread, (0, 0))
+        if thread == pid or ran - began[0] >= IDLE * wall_ns:
+            waited += waits - began[1]
+    return waited
 
 
 def parents() -> dict[int, int]:

@@ -162,8 +162,8 @@ class Worker:
         return Window(
             wall_ns=end - start,
             reply_ns=replied - start,
-            cpu_ns=after[0] - before[0],
-            waited_ns=after[1] - before[1],
+            cpu_ns=freeze.ran_ns(after) - freeze.ran_ns(before),
+            waited_ns=freeze.waited_ns(self.pid, before, after, wall_ns=end - start),
             reply=self._checked(reply),
             sealed=sealed,
         )

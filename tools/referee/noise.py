@@ -28,7 +28,7 @@ class Meter:
     def now(cls, nursery: Nursery) -> "Meter":
         fields = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
         user, nice, system, _idle, _wait, interrupt, soft, steal = fields
-        workers = sum(freeze.scheduled_ns(worker.pid)[0] for worker in nursery.workers if not worker.ended)
+        workers = sum(freeze.ran_ns(freeze.scheduled_ns(worker.pid)) for worker in nursery.workers if not worker.ended)
         return cls(
             wall_ns=time.monotonic_ns(),
             busy_ns=(user + nice + system + interrupt + soft + steal) * TICK_NS,

@@ -91,12 +91,16 @@ class Times:
 
     def interval(self, baseline: str, *, resamples: int = bootstrap.RESAMPLES) -> bootstrap.Interval:
         """Widened by what processes differ by, and where the machine was not quiet by what each side shows against
-        itself.
+        itself if that is more.
         """
-        found = bootstrap.interval(self.ratios(baseline), resamples=resamples)
-        noise = (self._self_noise(side) for side in ("submission", baseline))
-        factor = 1 + self.between if self.is_quiet() else max(noise)
-        return bootstrap.Interval(ratio=found.ratio, low=found.low / factor, high=found.high * factor)
+        factor = 1 + self.between
+        if not self.is_quiet():
+            factor = max(factor, *(self._self_noise(side) for side in ("submission", baseline)))
+        return self.of_rounds(baseline, resamples=resamples).widened(factor)
+
+    def of_rounds(self, baseline: str, *, resamples: int = bootstrap.RESAMPLES) -> bootstrap.Interval:
+        """What the rounds alone say: only this part of an interval is narrowed by more of them."""
+        return bootstrap.interval(self.ratios(baseline), resamples=resamples)
 
     def _self_noise(self, side: str) -> float:
         itself = self.against_itself(side)

@@ -26,8 +26,8 @@ def enough(times: Times) -> bool:
     rounds = len(times.samples["submission"])
     if rounds < FEWEST_ROUNDS or rounds % 2 or not times.is_quiet():
         return False
-    found = [times.interval(rival, resamples=ROUGH) for rival in RIVALS]
-    if all(_is_clear(interval) for interval in found):
+    found = [times.of_rounds(rival, resamples=ROUGH) for rival in RIVALS]
+    if all(_is_decided(interval, between=times.between) for interval in found):
         return True
     return rounds >= TIGHT_ROUNDS and all(_half_width(interval) <= TIGHT for interval in found)
 
@@ -36,7 +36,15 @@ def _half_width(interval: Interval) -> float:
     return (interval.high - interval.low) / 2 / interval.ratio
 
 
-def _is_clear(interval: Interval) -> bool:
+def _is_decided(interval: Interval, *, between: float) -> bool:
+    """Whether every margin stays outside the reported interval, or inside it, whatever more rounds say: `between`, the
+    part of it that rounds do not narrow, may cover a margin for good.
+    """
     low = interval.ratio - CLEAR * (interval.ratio - interval.low)
     high = interval.ratio + CLEAR * (interval.high - interval.ratio)
-    return _half_width(interval) <= WIDEST and not any(low <= margin <= high for margin in MARGINS)
+    if _half_width(interval) > WIDEST or low <= 0:
+        return False
+    factor = 1 + between
+    outside = [not low / factor <= margin <= high * factor for margin in MARGINS]
+    inside = [high / factor < margin < low * factor for margin in MARGINS]
+    return all(out or within for out, within in zip(outside, inside, strict=True))
