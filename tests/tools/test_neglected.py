@@ -126,6 +126,34 @@ def test_integers_left_out_are_found_where_they_lie_together_and_where_they_do_n
     assert "further than" in flips.unlike_rounding(scattered, truth=exact, reference=reference)
 
 
+def test_half_of_few_integers_cannot_be_far_off() -> None:
+    exact = torch.full((64,), 196_608)
+    noisy, guessed, rounded = exact.clone(), exact.clone(), exact.clone()
+    noisy[::3] += 1
+    guessed[1::2] += 200
+    rounded[:8] += 200
+    assert "further than" in flips.unlike_rounding(guessed, truth=exact, reference=exact, noisy=noisy)
+    assert flips.unlike_rounding(rounded, truth=exact, reference=exact, noisy=noisy) == ""
+
+
+def test_noise_of_single_precision_excuses_nothing_in_double() -> None:
+    exact = torch.rand(256, 4, generator=seeded(0), dtype=torch.float64)
+    noise = exact * (1 + 2**-24 * normal(256, 4, seed=1).double())
+    for double_inputs, allowed in ((False, False), (True, True)):
+        known = Truth(
+            specs=[],
+            reference=[[exact]],
+            truth=[[exact]],
+            variants={"noise": [[noise]]},
+            notes=[{"double_inputs": double_inputs}],
+            wide=True,
+        )
+        tolerance = Tolerance(dtype=torch.float64, numel=exact.numel())
+        known.teach([tolerance], inputs=exact.numel())
+        assert tolerance.allows(numerics.measure(exact.float().double(), truth=exact, reference=exact)) is allowed
+        assert tolerance.allows(numerics.measure(exact * (1 + 1e-13), truth=exact, reference=exact))
+
+
 def test_integers_that_are_rough_in_some_places_may_be_so_in_the_output() -> None:
     exact, _ = buckets()
     reference, output = exact.clone(), exact.clone()

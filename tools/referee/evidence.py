@@ -2,11 +2,13 @@
 /proc itself.
 """
 
+import os
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 import symbols
+import torch
 
 from referee import samples
 from referee.correctness import Trial
@@ -16,6 +18,7 @@ from referee.session import Session
 OPERATORS: Final = 200
 NAME: Final = 120  # characters of one of them that are kept
 KERNELS: Final = 60
+SYSTEM: Final = ("/usr", "/lib", "/lib64", "/opt")
 UNAMBIGUOUS: Final = ("policy.torch_op", "policy.vendor_library", "tamper.interpreter")
 # In what torch.compile builds for a CPU, whatever the kernel.
 BY_TORCH_COMPILE: Final = (b"TORCHINDUCTOR", b"inductor_cpu", b"torch/csrc/inductor")
@@ -65,14 +68,19 @@ def check_mappings(trial: Trial) -> None:
     """
     if trial.policy != "strict":
         return
-    system = (sys.prefix, sys.base_prefix, "/usr", "/lib", "/lib64", "/opt")
     module, *built_there = trial.notes["own_code"]
     for path in sorted(trial.files | mapped_code(trial.submission.mappings())):
         own = path.startswith(tuple(built_there)) or (module is not None and module.is_at(path))
-        if not own and not path.startswith(tuple(f"{folder}/" for folder in system)):
+        if not own and not path.startswith(tuple(f"{folder}/" for folder in _system())):
             raise Rejected(
                 "policy.foreign_code", f"code from {path} is mapped, which is not built from the submission's sources"
             )
+
+
+def _system() -> set[str]:
+    """Folders of the system, Python and torch (which may be a user's own), as the kernel tells them: without links."""
+    packages = Path(torch.__file__).parents[1]
+    return {*SYSTEM, *(os.path.realpath(folder) for folder in (sys.prefix, sys.base_prefix, packages))}
 
 
 def mapped_code(mappings: str) -> set[str]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from referee import arena, loading, protocol, tree, weights
-from referee.numerics import HALVES
+from referee.numerics import DOUBLES, HALVES
 
 WIDER: Final = {
     torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
@@ -150,6 +150,7 @@ class Oracle:
         note = {
             "modified": [not _same(old, new) for old, new in zip(before, inputs, strict=True)],
             "aliases": _shares(tree.leaves_of(outputs), inputs),
+            "double_inputs": any(leaf.dtype in DOUBLES for leaf in before),
         }
         return (*_detached(outputs), note)
 

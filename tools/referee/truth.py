@@ -24,6 +24,8 @@ NOISE: Final = ("noise", "noise2", "noise3", "noise4")
 one draw says little, all of them.
 """
 LOUD: Final = tuple(f"noise_loud{number}" for number in range(8))  # where an output is few integers (integers.py)
+IN_DOUBLE: Final = 2.0**-20
+"""Of what noise in single precision does to a value that is computed in double: honest kernels err by 2**-29 of it."""
 ROUNDED: Final = ("noise", "allowed")  # what is not the reference and right
 
 
@@ -76,7 +78,17 @@ class Truth:
         for item, truths in enumerate(self.truth):
             for name, outputs in self._right(item):
                 for at, output in enumerate(outputs):
-                    _learn(tolerances[at], output, truths[at], self.rounded(item, at), by_noise=name in NOISE)
+                    share = IN_DOUBLE if name in NOISE and self._is_in_double(item, at) else 1.0
+                    _learn(
+                        tolerances[at], output, truths[at], self.rounded(item, at), by_noise=name in NOISE, share=share
+                    )
+
+    def _is_in_double(self, item: int, leaf: int) -> bool:
+        """Whether a value is computed in double precision from single or half: the truth is what the reference says."""
+        reference, truth = self.reference[item][leaf], self.truth[item][leaf]
+        if reference.dtype not in numerics.DOUBLES or self.notes[item]["double_inputs"]:
+            return False
+        return bool(torch.equal(reference, truth))
 
     def _compare_parts(self, tolerances: list[Tolerance], item: int, outputs: Leaves, *, by_noise: bool) -> None:
         for output, want, reference, tolerance in zip(
@@ -101,8 +113,10 @@ def _counts(output: torch.Tensor) -> bool:
     return not sizes.are_values(output.dtype)
 
 
-def _learn(tolerance: Tolerance, output: torch.Tensor, truth: torch.Tensor, rounded: Leaves, *, by_noise: bool) -> None:
-    """What rounding does to one output tensor."""
+def _learn(
+    tolerance: Tolerance, output: torch.Tensor, truth: torch.Tensor, rounded: Leaves, *, by_noise: bool, share: float
+) -> None:
+    """What rounding does to one output tensor; of its error `share` counts."""
     if tolerance.counts_few:
         return  # every call has its own
     # An integer is wrong only where it differs from both; here the two are compared with each other.
@@ -111,7 +125,7 @@ def _learn(tolerance: Tolerance, output: torch.Tensor, truth: torch.Tensor, roun
     if by_noise and _counts(output):
         tolerance.shake(error.rms)
     else:
-        tolerance.learn(error)
+        tolerance.learn(numerics.Error(error.largest * share, error.rms * share))
 
 
 def fetch(oracle: Worker, *, items: list[int], precision: str, extra: list[str], timeout_s: float) -> Truth:
