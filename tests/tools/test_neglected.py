@@ -126,6 +126,18 @@ def test_integers_left_out_are_found_where_they_lie_together_and_where_they_do_n
     assert "further than" in flips.unlike_rounding(scattered, truth=exact, reference=reference)
 
 
+def test_where_half_precision_hides_some_rows_it_hides_no_more() -> None:
+    epsilon = torch.finfo(torch.bfloat16).eps
+    tolerance = Tolerance(dtype=torch.bfloat16, numel=256, reference=Error(0.24 * epsilon, 0.09 * epsilon))
+    assert tolerance.rms == 2 * epsilon
+    tolerance.miss("rows_left_out", Error(epsilon, 0.17 * epsilon))
+    assert tolerance.rms == 0.25 * epsilon
+    wide = Tolerance(dtype=torch.float32, numel=256)
+    allowed = wide.rms
+    wide.miss("rows_left_out", Error(0.0, 0.0))
+    assert wide.rms == allowed
+
+
 def test_half_of_few_integers_cannot_be_far_off() -> None:
     exact = torch.full((64,), 196_608)
     noisy, guessed, rounded = exact.clone(), exact.clone(), exact.clone()
