@@ -13,18 +13,28 @@ from agent.commands.export import FormatName
 from agent.export.formats import FORMATS
 
 EXAMPLES = str(RECORDED[0].parents[1])
-REWARDS = [json.loads((run / "verdict.json").read_text())["reward"] for run in RECORDED]
 
 
 def test_the_examples_become_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    arguments = [EXAMPLES, "--format", "openai", "--filter", "reward >= 3", "--paper-filters", "all", "-o", str(out)]
+    arguments = [
+        EXAMPLES,
+        "--format",
+        "openai",
+        "--filter",
+        "speedup_eager >= 3",
+        "--paper-filters",
+        "all",
+        "-o",
+        str(out),
+    ]
     assert main(["export", *arguments]) == 0
     said = capsys.readouterr()
-    runs, best = len(RECORDED), sum(reward >= 3 for reward in REWARDS)
+    verdicts = [json.loads((path / "verdict.json").read_text())["best"] for path in RECORDED]
+    runs, best = len(RECORDED), sum(verdict["speedup"]["eager"]["ratio"] >= 3 for verdict in verdicts)
     assert 0 < best < runs
     assert f"{runs}  runs found" in said.out
-    assert f"{best}  filter: reward >= 3  (-{runs - best})" in said.out
+    assert f"{best}  filter: speedup_eager >= 3  (-{runs - best})" in said.out
     assert f"{best} rows from {best} runs of {best} tasks" in said.out
     assert len(lines_of(out / "train.jsonl")) == best
     assert main(["export", *arguments]) == 2

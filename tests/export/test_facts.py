@@ -1,6 +1,7 @@
 """What is known about a run: numbers from log and verdict, repeats, broken schemas; and the paper's filters on them."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -32,10 +33,13 @@ from agent.trajectory.events import StopReason
 
 
 def test_a_recorded_run() -> None:
-    facts = facts_at(next(path for path in RECORDED if path.parent.name == "mlp-epilogue"))
-    assert facts.run_id == "2026-11-30T1026-mlp-epilogue-d739bb3d"
+    folder = next(path for path in RECORDED if path.parent.name == "mlp-epilogue")
+    facts, eager = facts_at(folder), json.loads((folder / "verdict.json").read_text())["best"]["speedup"]["eager"]
+    assert re.fullmatch(r"2026-\d\d-\d\dT\d{4}-mlp-epilogue-[0-9a-f]{8}", facts.run_id)
     assert (facts.reward, facts.verdict, facts.accepted, facts.final_accepted) == (3, "accepted", True, True)
-    assert (facts.speedup_eager, facts.low_eager, facts.high_eager) == (2.4595, 1.4647, 3.3825)
+    assert (facts.speedup_eager, facts.low_eager, facts.high_eager) == tuple(
+        eager[key] for key in ("ratio", "low", "high")
+    )
     assert (facts.turns, facts.actions, facts.reason) == (5, 13, "submitted")
     assert (facts.model, facts.backend, facts.is_llm, facts.token_level) == ("hand-written", "replay", False, False)
     assert (facts.format_errors, facts.invalid_calls, facts.resumed) == (0, 0, 0)

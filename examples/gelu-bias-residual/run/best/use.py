@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 EXTENSION = "cpu_extension"
 SUFFIXES = ('.cpp',)
 CXX_FLAGS = ['-O3', '-std=c++17', '-fopenmp', '-march=native']
-NVCC_FLAGS = ['-O3', '-std=c++17', '--expt-relaxed-constexpr', '-Xcompiler=-fopenmp']
+NVCC_FLAGS = ['-O3', '-std=c++17', '--expt-relaxed-constexpr', '--expt-extended-lambda', '-DAGENT_TARGET_CUDA', '-Xcompiler=-fopenmp']
 LINK_FLAGS = ['-fopenmp']
 
 

@@ -12,10 +12,10 @@ extern "C" void gelu_gate(const float* x, const float* gate, const float* residu
 #pragma omp simd
     for (int64_t c = 0; c < width; ++c) {
       const float h = a[c] + bias[c];
-      // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), u = sqrt(2 / pi) * (h + 0.044715 h^3)
+      // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)): two exponentials share one division.
       const float u2 = h * (1.5957691216f + 0.0713548163f * h * h);
-      const float gelu = h / (1.0f + exp_lane(-u2));
-      o[c] = r[c] + gelu * scale[c] / (1.0f + exp_lane(-g[c]));
+      const float below = (1.0f + exp_lane(-u2)) * (1.0f + exp_lane(-g[c]));
+      o[c] = r[c] + h * scale[c] / below;
     }
   }
 }

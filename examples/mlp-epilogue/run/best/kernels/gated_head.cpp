@@ -61,13 +61,14 @@ extern "C" void gated_head(const float* projected, const float* bias, const floa
                            int64_t scores) {
 #pragma omp parallel
   {
-    std::vector<float> block(hidden);
+    std::vector<float> block(4 * hidden);
     float* h = block.data();
 #pragma omp for schedule(static)
-    for (int64_t row = 0; row < rows; ++row) {
-      normalised_row(projected + row * 2 * hidden, bias, weight, shift, eps, hidden, h);
+    for (int64_t row = 0; row < rows; row += 4) {
+      for (int64_t r = 0; r < 4; ++r)
+        normalised_row(projected + (row + r) * 2 * hidden, bias, weight, shift, eps, hidden, h + r * hidden);
       for (int64_t k = 0; k < scores; k += 4)
-        product_tile<1, 4>(h, head + k * hidden, head_bias + k, hidden, scores, out + row * scores + k);
+        product_tile<4, 4>(h, head + k * hidden, head_bias + k, hidden, scores, out + row * scores + k);
     }
   }
 }
