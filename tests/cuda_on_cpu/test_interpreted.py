@@ -25,6 +25,6 @@ def test_triton_kernels_are_right(name: str) -> None:
     environment = os.environ | {"TRITON_INTERPRET": "1"}
     sizes = ["--sizes", name.split()[-1]] if "edges" not in name else []
     done = subprocess.run(
-        [sys.executable, str(RUN), "triton", *sizes, name], capture_output=True, text=True, env=environment
+        [sys.executable, str(RUN), *sizes, "triton", name], capture_output=True, text=True, env=environment
     )
     assert done.returncode == 0 and f"{name:40} right" in done.stdout, done.stdout + done.stderr[-2000:]
