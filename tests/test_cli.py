@@ -383,8 +383,9 @@ def test_a_command_that_is_told_to_end_says_which_signal_it_was(number: signal.S
 
 
 WAITING = """
-import os, sys
+import os, signal, sys
 import agent.cli
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which tests may run, hands on that it is ignored
 agent.cli.app = lambda *_, **__: os.kill(os.getpid(), int(sys.argv[1]))
 sys.exit(agent.cli.main(["doctor"]))
 """
