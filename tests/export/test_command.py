@@ -17,17 +17,8 @@ EXAMPLES = str(RECORDED[0].parents[1])
 
 def test_the_examples_become_a_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    arguments = [
-        EXAMPLES,
-        "--format",
-        "openai",
-        "--filter",
-        "speedup_eager >= 3",
-        "--paper-filters",
-        "all",
-        "-o",
-        str(out),
-    ]
+    filters = ("--filter", "speedup_eager >= 3", "--paper-filters", "all")
+    arguments = [EXAMPLES, "--format", "openai", *filters, "-o", str(out)]
     assert main(["export", *arguments]) == 0
     said = capsys.readouterr()
     verdicts = [json.loads((path / "verdict.json").read_text())["best"] for path in RECORDED]

@@ -69,9 +69,10 @@ def check_mappings(trial: Trial) -> None:
     if trial.policy != "strict":
         return
     module, *built_there = trial.notes["own_code"]
+    system = tuple(f"{folder}/" for folder in _system())
     for path in sorted(trial.files | mapped_code(trial.submission.mappings())):
         own = path.startswith(tuple(built_there)) or (module is not None and module.is_at(path))
-        if not own and not path.startswith(tuple(f"{folder}/" for folder in _system())):
+        if not own and not path.startswith(system):
             raise Rejected(
                 "policy.foreign_code", f"code from {path} is mapped, which is not built from the submission's sources"
             )

@@ -45,6 +45,6 @@ def _is_decided(interval: Interval, *, between: float) -> bool:
     if _half_width(interval) > WIDEST or low <= 0:
         return False
     factor = 1 + between
-    outside = [not low / factor <= margin <= high * factor for margin in MARGINS]
-    inside = [high / factor < margin < low * factor for margin in MARGINS]
-    return all(out or within for out, within in zip(outside, inside, strict=True))
+    return all(
+        not low / factor <= margin <= high * factor or high / factor < margin < low * factor for margin in MARGINS
+    )
